@@ -1,0 +1,31 @@
+// Contract: what all ranks must agree on about one operation, and its fingerprint, which every packet carries.
+//
+// The switch compares fingerprints only. When they differ the ranks report their contracts to the controller, which names
+// them all in the error (membership.h).
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "protocols/types.h"
+
+namespace gatun {
+
+struct Contract {
+  Collective collective = Collective::kAllReduce;
+  Type type = Type::kF32;
+  Op op = Op::kSum;
+  uint32_t root = 0;
+  uint64_t count = 0;  // elements, as the caller gave them
+  uint64_t tag = 0;
+
+  bool operator==(const Contract&) const = default;
+};
+
+// 32 bits over every field and the operation's number.
+uint32_t fingerprint(const Contract& contract, uint32_t op_number);
+
+// "allreduce of 409600 f32, sum" with root and tag where they matter.
+std::string describe(const Contract& contract);
+
+}  // namespace gatun

@@ -1,0 +1,141 @@
+// Worker: one rank's side of a job, over all its trees. It decides which chunk is sent when, and what a packet means.
+//
+// Operations are numbered; chunk i of operation k travels on tree (k + i) mod T, so the place of a chunk is arithmetic that
+// every rank does alike. Per tree the chunks of successive operations form one endless numbered stream. A chunk is sent only
+// while all answers up to W before it are held. The caller moves the bytes: it encodes what poll_send() names and copies what
+// on_result() calls news.
+//
+// An answer is accepted only if the first chunk of its operation on this tree, and of every earlier operation there, has been
+// accepted: a refusal (contracts differ) can only hit a first chunk, so nothing after a refused chunk was ever accepted. The
+// refused chunk and the W - 1 after it are void on every rank, and the stream goes on W later with the next operation.
+//
+// Sans-IO: commands (submit, cancel), events (on_*), decisions (poll_*), getters. No allocation after construction.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "protocols/congestion.h"
+#include "protocols/seq.h"
+#include "protocols/time.h"
+
+namespace gatun {
+
+inline constexpr uint32_t kTreesMax = 16;
+inline constexpr uint32_t kOperationsMax = 256;  // in flight per job; a power of two
+
+class Worker {
+ public:
+  struct Config {
+    uint32_t trees = 1;
+    uint32_t window = 16;          // W, chunks; the switch was sized for it
+    uint32_t window_initial = 16;  // first congestion window
+    bool reliable = false;         // the transport loses nothing: the timer only asks who is missing
+    TimeNs rto_initial = 20 * kMs;
+    TimeNs rto_min = 5 * kMs;
+    TimeNs rto_max = 200 * kMs;
+    Seq first_seq = 0;             // same on all ranks
+    uint32_t first_op = 0;
+  };
+
+  struct Chunk {
+    uint32_t tree = 0;
+    Seq seq = 0;
+    uint32_t op = 0;     // operation number
+    uint64_t index = 0;  // chunk within the operation
+    bool repeat = false;
+    bool void_payload = false;  // the operation has ended here: send kFlagEmpty, its buffer may be gone
+  };
+
+  enum class Verdict : uint8_t {
+    kNews,      // copy the payload; then the chunk counts as held
+    kOld,       // already held, or void
+    kHeldBack,  // not acceptable yet (see above): forget it, it will be asked for again
+    kForeign,   // a number or operation that cannot be
+    kFailed,    // on_refused: operation `op` failed here
+  };
+  struct Outcome {
+    Verdict verdict = Verdict::kForeign;
+    uint32_t op = 0;
+    uint64_t index = 0;
+    bool op_done = false;  // all chunks of op are held, or it failed
+  };
+
+  explicit Worker(const Config& config);
+
+  // Commands. submit() returns the operation's number; can_submit() must be true. chunks == 0 is done at once.
+  bool can_submit() const { return op_tail_ - op_head_ < kOperationsMax; }
+  uint32_t submit(uint64_t chunks);
+  uint32_t next_op() const { return op_tail_; }
+
+  // Events.
+  Outcome on_result(uint32_t tree, uint32_t seq, uint16_t op, bool congested, TimeNs now);
+  Outcome on_refused(uint32_t tree, uint32_t seq, uint16_t lowest_op, TimeNs now);
+  // The switch lives and holds our contribution to seq; others are missing.
+  void on_status(uint32_t tree, uint32_t seq, TimeNs now);
+
+  // Decisions: the next chunk to send now. Call until false after every batch of events and when poll_timer() has passed.
+  bool poll_send(TimeNs now, Chunk* chunk);
+  TimeNs poll_timer() const;  // when poll_send() must be called again; kNever if nothing is in flight
+
+  // Getters.
+  bool idle() const;                    // nothing in flight and nothing to send
+  uint32_t operations() const { return op_tail_ - op_head_; }
+  uint64_t resent() const { return resent_; }
+  uint64_t marked() const { return marked_; }
+  uint32_t window_chunks(uint32_t tree) const { return trees_[tree].cwnd.chunks(); }
+  TimeNs srtt(uint32_t tree) const { return trees_[tree].rtt.srtt_ns(); }
+  Seq oldest(uint32_t tree) const { return trees_[tree].base; }  // lowest chunk without an answer
+
+ private:
+  enum EntryState : uint8_t { kNone, kSent, kHeld };
+  struct Entry {           // one chunk between base and base + W
+    TimeNs sent_at = 0;
+    TimeNs due_at = 0;     // repeat then
+    uint64_t index = 0;
+    uint32_t op = 0;
+    uint8_t state = kNone;
+    uint8_t repeats = 0;
+    bool tombstone = false;  // its operation failed on another tree; only the position still waits for its answer
+  };
+  struct Operation {
+    uint64_t chunks = 0;
+    uint64_t held = 0;
+    bool failed = false;
+  };
+  struct Cursor {          // where an operation's first chunk stands on a tree
+    uint32_t op = 0;
+    Seq first = 0;
+    bool confirmed = false;
+  };
+  struct Tree {
+    explicit Tree(const Config& config);
+    Seq base;              // lowest chunk whose answer is not held
+    Seq next;              // next chunk to send for the first time
+    uint32_t send_op;      // operation of `next`
+    uint64_t send_index;   // its chunk index; >= chunks when the next operation is due
+    TimeNs timer = kNever; // no entry is due earlier
+    TimeNs stalled_until = 0;  // a STATUS said that others are late: until then only base is repeated
+    CongestionWindow cwnd;
+    RttEstimator rtt;
+    std::vector<Entry> entries;  // W
+  };
+  void ack(Tree& tree, Entry& entry, Seq seq, bool congested, TimeNs now);
+  void retire_operations();
+  bool seek_next_chunk(Tree& tree, uint32_t tree_index);
+  bool poll_repeat(Tree& tree, uint32_t tree_index, TimeNs now, Chunk* chunk);
+  uint64_t first_index(uint32_t tree, uint32_t op) const { return (tree + config_.trees - op % config_.trees) % config_.trees; }
+  Operation& operation(uint32_t op) { return operations_[op & (kOperationsMax - 1)]; }
+  const Operation& operation(uint32_t op) const { return operations_[op & (kOperationsMax - 1)]; }
+  Entry& entry(Tree& tree, Seq seq) { return tree.entries[seq & (config_.window - 1)]; }
+  bool live(uint32_t op) const { return op - op_head_ < op_tail_ - op_head_; }
+
+  Config config_;
+  std::vector<Tree> trees_;
+  std::vector<Operation> operations_;  // kOperationsMax
+  uint32_t op_head_, op_tail_;         // [head, tail) are live
+  uint32_t poll_tree_ = 0;             // round robin between trees
+  uint64_t resent_ = 0, marked_ = 0;
+};
+
+}  // namespace gatun

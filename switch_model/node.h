@@ -1,0 +1,101 @@
+// Node: one aggregation switch, or one lane of one. Packets come in, packets go out; it owns every (job, tree) admitted to it.
+//
+// It joins the Aggregator's decisions to payloads: contributions stay where the transport put them (held by reference) until
+// the last has come, then one pass reduces them into the job's arena, 2W places addressed by chunk number. No I/O, no clock,
+// no allocation after admit(). One thread calls.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "protocols/aggregator.h"
+#include "protocols/packet.h"
+#include "protocols/status.h"
+#include "protocols/time.h"
+#include "protocols/wire.h"
+
+namespace gatun {
+
+// What a switch must know of one tree of one job.
+struct TreeSpec {
+  uint32_t job = 0;             // handle
+  uint64_t token = 0;           // what a PROBE must carry to become child k's peer
+  uint8_t tree = 0;
+  uint32_t window = 16;
+  uint32_t payload_bytes = 1024;  // most payload of one packet
+  std::vector<std::vector<uint16_t>> child_ranks;  // per child: the ranks below it
+  bool root = true;
+  PeerId parent = kNoPeer;      // inner switches: where partial results go
+  uint8_t child_at_parent = 0;
+  bool parent_checksum = true;
+
+  size_t arena_bytes() const { return size_t{2} * window * payload_bytes; }
+};
+
+struct NodeStats {
+  uint64_t data = 0, results = 0, repeats = 0, statuses = 0, probes = 0, refusals = 0;
+  uint64_t dropped_malformed = 0, dropped_checksum = 0, dropped_foreign = 0, dropped_stale = 0, dropped_unexpected = 0;
+  uint64_t reduced_chunks = 0, reduced_bytes = 0;  // bytes written
+};
+
+// What a Node wants done after a packet. Fixed capacity; the caller empties it after each burst or when full().
+class Outbox {
+ public:
+  static constexpr int kSends = 256;
+  static constexpr int kReleases = 512;
+  std::span<const TxPacket> sends() const { return {sends_.data(), static_cast<size_t>(send_count_)}; }
+  std::span<const BufferId> releases() const { return {releases_.data(), static_cast<size_t>(release_count_)}; }
+  void clear() { send_count_ = release_count_ = 0; }
+  // Room for everything that one more packet can cause.
+  bool full() const { return send_count_ + kChildrenMax + 1 > kSends || release_count_ + kChildrenMax + 1 > kReleases; }
+
+ private:
+  friend class Node;
+  std::array<TxPacket, kSends> sends_;
+  std::array<BufferId, kReleases> releases_;
+  int send_count_ = 0, release_count_ = 0;
+};
+
+class Node {
+ public:
+  // trees_max: (job, tree) pairs at the same time.
+  explicit Node(uint32_t trees_max);
+  ~Node();
+
+  // The arena must be spec.arena_bytes() long and outlive the tree. Errors: kInvalidArgument, kRefused (table full).
+  Status admit(const TreeSpec& spec, std::span<std::byte> arena);
+  // Forgets a tree; its held buffers come out in the outbox. False if it was not there.
+  bool remove(uint32_t job, uint8_t tree, Outbox* out);
+
+  // Handles one packet. Its buffer is given back through out->releases(), now or later. A PROBE that proves child k makes
+  // the packet's peer that child's: *adopted is then its index (else -1) and the caller answers adopt-ability by having set
+  // packet.peer beforehand (unknown sources get kNoPeer and are adopted by the caller before the call for PROBE packets).
+  void on_packet(const RxPacket& packet, TimeNs now, Outbox* out);
+
+  // Is this packet a PROBE with a right token? The caller then adopts its source and sets packet.peer before on_packet().
+  bool accepts_probe(const RxPacket& packet) const;
+
+  NodeStats stats() const { return stats_; }
+  uint32_t trees() const { return tree_count_; }
+  // Chunks that wait for somebody, and the peer of a child (kNoPeer until its probe came).
+  uint32_t open_banks(uint32_t job, uint8_t tree) const;
+  PeerId child_peer(uint32_t job, uint8_t tree, uint8_t child) const;
+
+ private:
+  struct Tree;
+  Tree* find(uint32_t job, uint8_t tree) const;
+  void on_data(Tree& tree, const Header& header, const RxPacket& packet, TimeNs now, Outbox* out);
+  void on_answer(Tree& tree, const Header& header, const RxPacket& packet, Outbox* out);
+  void on_status(Tree& tree, const Header& header, const RxPacket& packet, Outbox* out);
+  void on_probe(Tree& tree, const Header& header, const RxPacket& packet, Outbox* out);
+
+  std::vector<std::unique_ptr<Tree>> table_;  // open addressing by (job, tree), twice trees_max
+  uint32_t trees_max_;
+  uint32_t tree_count_ = 0;
+  NodeStats stats_;
+};
+
+}  // namespace gatun
