@@ -1,0 +1,144 @@
+// The control channel: messages between a worker and the controller over TCP, and their bytes. PROTOCOL.md is its document.
+//
+// A frame is u32 length (big-endian, of what follows), u8 version, u8 type, fields. Integers are big-endian; a text is a u16
+// length and its bytes. The frame header and the Refused message are the same in all versions, so that two versions can
+// always tell each other why they do not talk. Decoding never reads outside its input and refuses trailing bytes; texts
+// come out with control characters replaced, so they can be logged.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "protocols/contract.h"
+
+namespace gatun::control {
+
+inline constexpr uint8_t kVersion = 1;
+inline constexpr size_t kFrameBytesMax = 64 * 1024;  // length field's limit
+inline constexpr size_t kTextBytesMax = 4096;        // longer texts are cut by encode() and refused by the parser
+inline constexpr size_t kNameBytesMax = 128;         // job names, host names
+inline constexpr size_t kListMax = 64;               // trees of an Admit, ranks of a Stalled
+
+enum class TransportChoice : uint8_t { kAuto = 0, kShm = 1, kUdp = 2 };
+const char* name(TransportChoice choice);
+bool transport_choice(std::string_view name, TransportChoice* choice);
+
+// Worker to controller: I want to be rank `rank` of `size` in job `job`.
+struct Join {
+  std::string job;
+  uint32_t rank = 0;
+  uint32_t size = 0;
+  // Settings that must agree on all ranks; 0 = chosen by the controller.
+  uint32_t trees = 1;
+  uint32_t window = 0;
+  uint32_t payload_bytes = 0;
+  TransportChoice transport = TransportChoice::kAuto;
+  // Facts of this rank.
+  uint32_t path_payload_bytes = 0;  // what one UDP packet to the switch carries, without Gatun's header
+  uint32_t receive_bytes = 0;       // its UDP receive buffer as the kernel counts it; 0 = no limit
+  uint32_t join_timeout_ms = 0;     // it gives up after this long
+  uint32_t pid = 0;
+  std::string host;                 // host name, for messages
+  std::string host_identity;        // equal texts share memory (os.h)
+  std::string software;             // "gatun 0.1.0", for messages
+};
+
+// Controller to worker: all ranks are here and the switch has room. Attach, prove every tree's data path, then say Ready.
+struct Admit {
+  struct Tree {
+    uint16_t port = 0;  // UDP, at the IP address by which the controller was reached
+    uint8_t lane = 0;   // of the daemon: one shm region per (rank, lane)
+    uint8_t child = 0;  // index of this rank at the switch
+  };
+  uint32_t job = 0;    // handle for packet headers
+  uint64_t token = 0;  // what a probe and the shm attach must carry
+  uint32_t window = 0;
+  uint32_t payload_bytes = 0;
+  uint64_t first_seq = 0;
+  uint32_t first_op = 0;
+  uint32_t keepalive_ms = 0;  // a side that is silent for this long is lost; speak every third of it
+  TransportChoice transport = TransportChoice::kUdp;  // of this rank; never kAuto
+  std::string shm_socket;     // abstract unix socket name without its leading zero byte; "" without shm
+  std::vector<Tree> trees;
+};
+
+struct Ready {};  // worker: every tree's data path is proven
+struct Start {};  // controller: all ranks are ready
+
+// Both ways. From a worker: how far it is. ask: answer at once.
+struct KeepAlive {
+  uint8_t ask = 0;
+  uint32_t started = 0;   // operations submitted, counted from first_op
+  uint32_t finished = 0;  // of those, completed in any way
+};
+
+// Worker: the switch refused operation op; this is what I have under that number.
+struct Report {
+  uint32_t op = 0;
+  Contract contract;
+};
+struct Mismatch {  // controller to all: what differs
+  uint32_t op = 0;
+  std::string text;
+};
+
+struct Leave {};  // worker: orderly end
+
+// Worker: I give up for all of us (gatun_comm_abort, or a data path that cannot be proven). Controller to the others: rank did.
+struct Abort {
+  uint32_t rank = 0;  // filled in by the controller
+  std::string text;
+};
+
+struct Lost {  // controller: rank is gone without leaving; the job is over
+  uint32_t rank = 0;
+  std::string text;
+};
+struct Left {  // controller: rank left in order; an operation that needs it will not complete
+  uint32_t rank = 0;
+  std::string text;
+};
+struct Refused {  // controller: no; the connection ends. Frozen layout: text.
+  std::string text;
+};
+struct Closing {  // controller: the daemon stops
+  std::string text;
+};
+
+// Worker: operation op waits for these ranks. Controller, back to that worker: what it knows of them.
+struct Stalled {
+  uint32_t op = 0;
+  std::vector<uint16_t> ranks;
+  std::string text;
+};
+
+using Message = std::variant<Join, Admit, Ready, Start, KeepAlive, Report, Mismatch, Leave, Abort, Lost, Left, Refused,
+                             Closing, Stalled>;
+
+// Appends one frame.
+void encode(const Message& message, std::vector<std::byte>* out);
+
+// Cuts a byte stream into messages. After an error the connection cannot be used any more.
+class Parser {
+ public:
+  enum class Next : uint8_t { kMessage, kMore, kError };
+
+  void push(std::span<const std::byte> bytes);  // call next() until kMore between pushes, so that the buffer stays bounded
+  Next next(Message* message);
+  const std::string& error() const { return error_; }  // "speaks control protocol 3, this is 1"
+  size_t buffered_bytes() const { return buffer_.size() - begin_; }
+
+ private:
+  Next fail(std::string why);
+
+  std::vector<std::byte> buffer_;
+  size_t begin_ = 0;
+  std::string error_;
+};
+
+}  // namespace gatun::control

@@ -1,0 +1,137 @@
+// Membership: the controller's side of all jobs. It decides who may join, when a job starts, who is lost, and what the others
+// are told. Pure: connections are numbers, time is an argument, randomness is passed in; the daemon does what it says.
+//
+//   joining -> admitting -> proving -> running -> gone
+//
+// Events: on_open, on_message, on_malformed, on_close, on_admitted, on_stop, on_timer. After each, take what poll_send(),
+// poll_action() and poll_close() give until they are empty; call on_timer() when poll_timer() has passed.
+// A rank belongs to one connection for its whole life; a job whose rank is lost ends for all, and its name is free at once.
+// Memory is bounded by the configuration. One thread.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "protocols/control.h"
+#include "protocols/status.h"
+#include "protocols/time.h"
+
+namespace gatun {
+
+using ConnId = uint32_t;
+
+inline constexpr uint32_t kRanksMax = 64;     // of a job at one switch: Aggregator's kChildrenMax
+inline constexpr uint32_t kJobsMax = 1024;    // the handle's low 10 bits
+
+// What the members of a job agreed on; the switch is set up by it.
+struct JobPlan {
+  uint32_t job = 0;  // handle: 22 random bits (the epoch), 10 bits of index
+  uint64_t token = 0;
+  std::string name;
+  uint32_t ranks = 0;
+  uint32_t trees = 0;
+  uint32_t window = 0;
+  uint32_t payload_bytes = 0;
+  std::vector<bool> shm;  // per rank: shares memory with the switch
+};
+
+// What the switch answers to a plan.
+struct Admission {
+  Status status;                       // not ok: the sentence goes to all ranks
+  struct Tree {
+    uint16_t port = 0;
+    uint8_t lane = 0;
+  };
+  std::vector<Tree> trees;
+  std::string shm_socket;
+};
+
+// Facts of the switch that plans are computed from.
+struct SwitchFacts {
+  std::string host_identity;          // ranks with the same one can use shm; "" = no shm here
+  uint32_t udp_payload_bytes = 0;     // most payload of one UDP packet; 0 = no udp here
+  uint32_t udp_receive_bytes = 0;     // receive buffer of one lane, as the kernel counts it; 0 = no limit
+  uint32_t lanes = 1;
+};
+
+class Membership {
+ public:
+  struct Config {
+    SwitchFacts facts;
+    uint32_t jobs_max = 64;
+    uint32_t connections_max = 4096;
+    uint32_t trees_max = 16;                  // of one job
+    TimeNs join_timeout_max = 3600 * kSecond; // ranks give their own; this bounds it
+    TimeNs ready_timeout = 30 * kSecond;      // from admission to the last Ready
+    TimeNs hello_timeout = 10 * kSecond;      // a connection that has not joined by then is closed
+    TimeNs keepalive = 30 * kSecond;
+    TimeNs report_wait = 1 * kSecond;         // for the ranks' contracts after the first report
+    TimeNs stall_wait = 200 * kMs;            // for the answers of the ranks that a Stalled names
+    TimeNs linger = 5 * kSecond;              // a rank of a finished job may stay connected this long
+    int64_t first_seq = -1;                   // -1: random; tests start near the wrap
+    uint32_t first_op = 0;
+    std::function<uint64_t()> random;         // must be unguessable in production
+  };
+
+  struct Action {
+    enum Kind : uint8_t { kAdmit, kRemove } kind = kAdmit;
+    uint32_t job = 0;
+    JobPlan plan;  // kAdmit
+  };
+
+  explicit Membership(Config config);
+  ~Membership();
+
+  // Events. A connection number may be used again after on_close() or after poll_close() gave it.
+  void on_open(ConnId conn, const std::string& peer_address, TimeNs now);
+  void on_message(ConnId conn, const control::Message& message, TimeNs now);
+  void on_malformed(ConnId conn, const std::string& why, TimeNs now);  // the parser's error
+  void on_close(ConnId conn, const std::string& why, TimeNs now);      // "" = orderly end of the stream
+  void on_admitted(uint32_t job, const Admission& admission, TimeNs now);
+  void on_timer(TimeNs now);
+  void on_stop(const std::string& text, TimeNs now);  // tells all jobs; everything is closed by poll_close()
+
+  // Decisions.
+  bool poll_send(ConnId* conn, control::Message* message);
+  bool poll_action(Action* action);  // kAdmit wants on_admitted()
+  bool poll_close(ConnId* conn);     // close after what was sent
+  bool poll_log(std::string* line);  // what an operator wants to know: joined, started, lost, refused
+  TimeNs poll_timer() const;
+
+  // Getters.
+  uint32_t jobs() const;         // not gone
+  uint32_t connections() const;
+  uint64_t refusals() const { return refusals_; }
+
+ private:
+  struct Connection;
+  struct Member;
+  struct Job;
+  struct Collection;
+
+  Config config_;
+  std::map<ConnId, std::unique_ptr<Connection>> connections_;
+  std::map<uint32_t, std::unique_ptr<Job>> jobs_;  // by handle
+  std::map<std::string, uint32_t> names_;
+  std::deque<uint32_t> free_indices_;              // first in, first out: an index rests as long as possible
+  std::vector<std::vector<uint32_t>> past_;        // per index: its last handles, not to be drawn again
+  std::deque<std::pair<ConnId, control::Message>> sends_;
+  std::deque<Action> actions_;
+  std::deque<ConnId> closes_;
+  std::deque<std::string> logs_;
+  uint64_t refusals_ = 0;
+};
+
+// Payload and window of a job from what its members and the switch can carry (see the comment at its definition).
+struct Sizing {
+  uint32_t window = 0;
+  uint32_t payload_bytes = 0;
+};
+Result<Sizing> size_job(const SwitchFacts& facts, const std::vector<control::Join>& members, const std::vector<bool>& shm);
+
+}  // namespace gatun
