@@ -1,12 +1,13 @@
 // Aggregator: decides what one switch does with the packets of one (job, tree), at any level of the tree.
 //
 // It keeps two banks of W slots; slot and bank come from the chunk number, which each bank also stores. A bank goes from
-// empty to filling (some children have contributed) to complete (all have; an inner switch has sent its partial result up)
+// empty to filling (some children have contributed) to completed (all have; an inner switch has sent its partial result up)
 // to answered (the result is here). It holds no payload, no clock and no socket: the caller owns a payload table indexed by
 // bank() and child, and does what the decision says.
 //
 // Invariant: when a contribution for chunk s arrives first, every worker holds all answers up to s - 2W, because some worker
 // sent s while it held the answer to s - W, which contains everybody's contribution, each sent while holding s - 2W.
+// A refused chunk makes the W - 1 after it void (worker.h): their banks are emptied and late contributions to them dropped.
 #pragma once
 
 #include <cstdint>
@@ -51,7 +52,6 @@ class Aggregator {
     uint8_t state = 0;  // State
     bool refused = false;
     bool congested = false;
-    uint8_t flags = 0;           // of the first contribution: what all must share
     uint64_t arrived = 0;        // children that contributed
     uint64_t with_payload = 0;   // of those, the ones that carry data
     uint64_t partial = 0;        // of those, the ones that carry partial_type
@@ -62,7 +62,7 @@ class Aggregator {
     Type elem_type = Type::kU8;
     Op reduce_op = Op::kSum;
   };
-  enum State : uint8_t { kEmpty, kFilling, kCompleted, kAnswered };
+  enum State : uint8_t { kEmpty, kFilling, kCompleted, kAnswered, kVoid };
 
   explicit Aggregator(const Config& config);
 
@@ -70,6 +70,9 @@ class Aggregator {
   Decision on_contribution(const Header& header, bool congested);
   // A kResult packet of the parent (inner switches only).
   Decision on_result(const Header& header, bool congested);
+  // After a refusal was decided (kRefuse at the root, kDeliver of a refusal below it): voids one more of the banks behind the
+  // refused one and returns its decision-like release, until none is left (false).
+  bool poll_void(uint32_t* bank, uint64_t* released);
 
   const Bank& bank(uint32_t index) const { return banks_[index]; }
   // The header fields of the answer (or, at an inner switch, of the partial result) for a completed bank.
@@ -83,11 +86,15 @@ class Aggregator {
   uint32_t open_banks() const;
 
  private:
+  void begin_void(uint32_t seq);
   uint32_t index_of(uint32_t seq) const { return seq & (2 * config_.window - 1); }
 
   Config config_;
   uint64_t all_;
   std::vector<Bank> banks_;  // 2W, sized once
+  uint32_t refused_seq_ = 0;  // latest refused chunk
+  uint32_t void_next_ = 0;    // chunks behind it that poll_void has looked at; W when done
+  bool refused_any_ = false;
 };
 
 }  // namespace gatun

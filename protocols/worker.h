@@ -7,9 +7,10 @@
 //
 // An answer is accepted only if the first chunk of its operation on this tree, and of every earlier operation there, has been
 // accepted: a refusal (contracts differ) can only hit a first chunk, so nothing after a refused chunk was ever accepted. The
-// refused chunk and the W - 1 after it are void on every rank, and the stream goes on W later with the next operation.
+// refused chunk and the W - 1 after it are void on every rank, and the stream goes on W later with the next operation. Until
+// the first chunk there is answered nothing else is sent: only then is it known that every rank holds what came before.
 //
-// Sans-IO: commands (submit, cancel), events (on_*), decisions (poll_*), getters. No allocation after construction.
+// Sans-IO: commands (submit), events (on_*), decisions (poll_*), getters. No allocation after construction.
 #pragma once
 
 #include <cstdint>
@@ -52,7 +53,7 @@ class Worker {
     kOld,       // already held, or void
     kHeldBack,  // not acceptable yet (see above): forget it, it will be asked for again
     kForeign,   // a number or operation that cannot be
-    kFailed,    // on_refused: operation `op` failed here
+    kFailed,    // on_refused: operation `op` failed here (op_done), or only its place in the stream has moved
   };
   struct Outcome {
     Verdict verdict = Verdict::kForeign;
@@ -96,6 +97,9 @@ class Worker {
     uint32_t op = 0;
     uint8_t state = kNone;
     uint8_t repeats = 0;
+    bool first = false;      // of its operation on this tree: its answer confirms or refuses the operation
+    bool held_back = false;  // its answer came too early and was forgotten
+    bool told = false;       // a STATUS answered its latest repeat: the switch lives, others are late
     bool tombstone = false;  // its operation failed on another tree; only the position still waits for its answer
   };
   struct Operation {
@@ -103,30 +107,40 @@ class Worker {
     uint64_t held = 0;
     bool failed = false;
   };
-  struct Cursor {          // where an operation's first chunk stands on a tree
-    uint32_t op = 0;
-    Seq first = 0;
-    bool confirmed = false;
-  };
   struct Tree {
     explicit Tree(const Config& config);
-    Seq base;              // lowest chunk whose answer is not held
-    Seq next;              // next chunk to send for the first time
-    uint32_t send_op;      // operation of `next`
-    uint64_t send_index;   // its chunk index; >= chunks when the next operation is due
-    TimeNs timer = kNever; // no entry is due earlier
+    Seq base;                  // lowest chunk whose answer is not held
+    Seq next;                  // next chunk to send for the first time
+    Seq confirm;               // lowest unheld first chunk of an operation; next if there is none
+    Seq examined;              // chunks below have been looked at for loss
+    Seq refused = 0;           // with voiding: the refused chunk; the stream goes on at refused + W once base reaches it
+    Seq barrier = 0;           // with restarting: the only chunk that may be in flight
+    bool voiding = false, restarting = false;
+    uint32_t outstanding = 0;  // sent, answer not held
+    uint32_t send_op;          // operation of `next`
+    uint64_t send_index;       // its chunk index; >= chunks when the next operation is due
+    TimeNs timer = kNever;     // no entry is due earlier
     TimeNs stalled_until = 0;  // a STATUS said that others are late: until then only base is repeated
     CongestionWindow cwnd;
     RttEstimator rtt;
     std::vector<Entry> entries;  // W
   };
-  void ack(Tree& tree, Entry& entry, Seq seq, bool congested, TimeNs now);
+
+  Outcome ack(Tree& tree, Seq seq, bool congested, TimeNs now);
+  void find_losses(Tree& tree, Seq seq, TimeNs now);
+  void advance_confirm(Tree& tree, TimeNs now);
+  void advance_base(Tree& tree, TimeNs now);
+  void fail(uint32_t op);
   void retire_operations();
-  bool seek_next_chunk(Tree& tree, uint32_t tree_index);
+  bool seek_chunk(Tree& tree, uint32_t tree_index);
   bool poll_repeat(Tree& tree, uint32_t tree_index, TimeNs now, Chunk* chunk);
+  bool poll_new(Tree& tree, uint32_t tree_index, TimeNs now, Chunk* chunk);
+  void make_due(Tree& tree, Entry& entry, TimeNs when) {
+    entry.due_at = when;
+    if (when < tree.timer) tree.timer = when;
+  }
   uint64_t first_index(uint32_t tree, uint32_t op) const { return (tree + config_.trees - op % config_.trees) % config_.trees; }
   Operation& operation(uint32_t op) { return operations_[op & (kOperationsMax - 1)]; }
-  const Operation& operation(uint32_t op) const { return operations_[op & (kOperationsMax - 1)]; }
   Entry& entry(Tree& tree, Seq seq) { return tree.entries[seq & (config_.window - 1)]; }
   bool live(uint32_t op) const { return op - op_head_ < op_tail_ - op_head_; }
 

@@ -35,28 +35,40 @@ struct TreeSpec {
   size_t arena_bytes() const { return size_t{2} * window * payload_bytes; }
 };
 
+inline constexpr int kStatusRanksMax = 64;  // missing ranks that one STATUS names
+
 struct NodeStats {
   uint64_t data = 0, results = 0, repeats = 0, statuses = 0, probes = 0, refusals = 0;
   uint64_t dropped_malformed = 0, dropped_checksum = 0, dropped_foreign = 0, dropped_stale = 0, dropped_unexpected = 0;
   uint64_t reduced_chunks = 0, reduced_bytes = 0;  // bytes written
 };
 
-// What a Node wants done after a packet. Fixed capacity; the caller empties it after each burst or when full().
+// What a Node wants done after a packet. Fixed capacity; the caller empties it after each burst or when full(): first it sends,
+// then it releases, because an answer may quote the bytes of the packet that asked.
 class Outbox {
  public:
   static constexpr int kSends = 256;
   static constexpr int kReleases = 512;
   std::span<const TxPacket> sends() const { return {sends_.data(), static_cast<size_t>(send_count_)}; }
   std::span<const BufferId> releases() const { return {releases_.data(), static_cast<size_t>(release_count_)}; }
-  void clear() { send_count_ = release_count_ = 0; }
-  // Room for everything that one more packet can cause.
-  bool full() const { return send_count_ + kChildrenMax + 1 > kSends || release_count_ + kChildrenMax + 1 > kReleases; }
+  void clear() { send_count_ = release_count_ = status_count_ = 0; }
+  // No room for everything that one more packet can cause.
+  bool full() const {
+    return send_count_ + kChildrenMax + 1 > kSends || release_count_ + 3 * kChildrenMax + 1 > kReleases ||
+           status_count_ == kStatuses;
+  }
 
  private:
   friend class Node;
+  static constexpr int kStatuses = 64;
+  using StatusPayload = std::array<std::byte, 2 + 2 * kStatusRanksMax>;
+  void release(BufferId buffer) {
+    if (buffer != kNoBuffer) releases_[static_cast<size_t>(release_count_++)] = buffer;
+  }
   std::array<TxPacket, kSends> sends_;
   std::array<BufferId, kReleases> releases_;
-  int send_count_ = 0, release_count_ = 0;
+  std::array<StatusPayload, kStatuses> statuses_;
+  int send_count_ = 0, release_count_ = 0, status_count_ = 0;
 };
 
 class Node {
@@ -67,15 +79,14 @@ class Node {
 
   // The arena must be spec.arena_bytes() long and outlive the tree. Errors: kInvalidArgument, kRefused (table full).
   Status admit(const TreeSpec& spec, std::span<std::byte> arena);
-  // Forgets a tree; its held buffers come out in the outbox. False if it was not there.
+  // Forgets a tree; its held buffers come out in the (empty) outbox. True: there are more, empty it and call again.
   bool remove(uint32_t job, uint8_t tree, Outbox* out);
 
-  // Handles one packet. Its buffer is given back through out->releases(), now or later. A PROBE that proves child k makes
-  // the packet's peer that child's: *adopted is then its index (else -1) and the caller answers adopt-ability by having set
-  // packet.peer beforehand (unknown sources get kNoPeer and are adopted by the caller before the call for PROBE packets).
+  // Handles one packet. Its buffer is given back through out->releases(), now or later. The outbox must not be full().
   void on_packet(const RxPacket& packet, TimeNs now, Outbox* out);
 
-  // Is this packet a PROBE with a right token? The caller then adopts its source and sets packet.peer before on_packet().
+  // Is this packet a PROBE with a right token? The caller then has its transport adopt the source (if the peer is unknown)
+  // and sets packet.peer before on_packet(), which makes that peer the child's.
   bool accepts_probe(const RxPacket& packet) const;
 
   NodeStats stats() const { return stats_; }
@@ -87,10 +98,19 @@ class Node {
  private:
   struct Tree;
   Tree* find(uint32_t job, uint8_t tree) const;
-  void on_data(Tree& tree, const Header& header, const RxPacket& packet, TimeNs now, Outbox* out);
-  void on_answer(Tree& tree, const Header& header, const RxPacket& packet, Outbox* out);
+  size_t slot_of(uint32_t job, uint8_t tree) const;
+  // on_data and on_answer return whether they kept the packet's buffer.
+  bool on_data(Tree& tree, const Header& header, const RxPacket& packet, TimeNs now, Outbox* out);
+  bool on_answer(Tree& tree, const Header& header, const RxPacket& packet, Outbox* out);
   void on_status(Tree& tree, const Header& header, const RxPacket& packet, Outbox* out);
   void on_probe(Tree& tree, const Header& header, const RxPacket& packet, Outbox* out);
+  void complete(Tree& tree, uint32_t bank, TimeNs now, Outbox* out);
+  void answer_all(Tree& tree, uint32_t bank, Outbox* out);
+  void answer_one(Tree& tree, uint32_t bank, uint8_t child, Outbox* out);
+  void send_up(Tree& tree, uint32_t bank, bool repeat, Outbox* out);
+  void send_status(Tree& tree, uint32_t bank, uint8_t child, Outbox* out);
+  void release(Tree& tree, uint32_t bank, uint64_t children, Outbox* out);
+  void drain_void(Tree& tree, Outbox* out);
 
   std::vector<std::unique_ptr<Tree>> table_;  // open addressing by (job, tree), twice trees_max
   uint32_t trees_max_;

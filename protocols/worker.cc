@@ -1,0 +1,296 @@
+#include "protocols/worker.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "protocols/status.h"
+
+namespace gatun {
+namespace {
+
+// A chunk counts as lost when a chunk sent this much later has been answered; as TCP's three duplicate acknowledgements.
+constexpr Seq kReorderChunks = 3;
+constexpr uint32_t kStatusBackoffMax = 3;  // doublings between questions to a switch that said "still waiting"
+
+RttEstimator make_rtt(const Worker::Config& config) {
+  if (config.reliable) return {config.rto_max, config.rto_max, config.rto_max};
+  return {config.rto_initial, config.rto_min, config.rto_max};
+}
+
+}  // namespace
+
+Worker::Tree::Tree(const Config& config)
+    : base(config.first_seq),
+      next(config.first_seq),
+      confirm(config.first_seq),
+      examined(config.first_seq),
+      send_op(config.first_op),
+      send_index(0),
+      cwnd(config.reliable ? config.window : config.window_initial, config.window),
+      rtt(make_rtt(config)),
+      entries(config.window) {}
+
+Worker::Worker(const Config& config)
+    : config_(config), operations_(kOperationsMax), op_head_(config.first_op), op_tail_(config.first_op) {
+  GATUN_CHECK(std::has_single_bit(config.window));
+  GATUN_CHECK(config.trees >= 1 && config.trees <= kTreesMax);
+  trees_.reserve(config.trees);
+  for (uint32_t i = 0; i < config.trees; ++i) {
+    trees_.emplace_back(config);
+    trees_[i].send_index = first_index(i, config.first_op);
+  }
+}
+
+uint32_t Worker::submit(uint64_t chunks) {
+  GATUN_CHECK(can_submit());
+  const uint32_t op = op_tail_++;
+  operation(op) = Operation{.chunks = chunks};
+  retire_operations();
+  return op;
+}
+
+bool Worker::idle() const {
+  return op_head_ == op_tail_ &&
+         std::all_of(trees_.begin(), trees_.end(), [](const Tree& tree) { return tree.outstanding == 0 && !tree.voiding; });
+}
+
+Worker::Outcome Worker::on_result(uint32_t tree_index, uint32_t wire, uint16_t op, bool congested, TimeNs now) {
+  Outcome outcome;
+  if (tree_index >= config_.trees) return outcome;
+  Tree& tree = trees_[tree_index];
+  const Seq seq = extend_seq(tree.base, wire);
+  if (seq >= tree.next) return outcome;
+  outcome.verdict = Verdict::kOld;
+  if (seq < tree.base || (tree.voiding && seq >= tree.refused)) return outcome;
+  Entry& e = entry(tree, seq);
+  if (e.state != kSent) return outcome;
+  if (static_cast<uint16_t>(e.op) != op) {
+    outcome.verdict = Verdict::kForeign;
+    return outcome;
+  }
+  if (seq > tree.confirm) {
+    e.held_back = true;
+    Entry& first = entry(tree, tree.confirm);
+    if (seq - tree.confirm >= kReorderChunks && first.repeats == 0) make_due(tree, first, now);
+    outcome.verdict = Verdict::kHeldBack;
+    return outcome;
+  }
+  return ack(tree, seq, congested, now);
+}
+
+Worker::Outcome Worker::ack(Tree& tree, Seq seq, bool congested, TimeNs now) {
+  Entry& e = entry(tree, seq);
+  Outcome outcome{.verdict = Verdict::kNews, .op = e.op, .index = e.index};
+  if (e.repeats == 0) tree.rtt.on_sample(now - e.sent_at);
+  e.state = kHeld;
+  --tree.outstanding;
+  marked_ += congested;
+  tree.cwnd.on_result(seq, tree.next, congested);
+  if (e.tombstone) {
+    outcome.verdict = Verdict::kOld;
+  } else {
+    Operation& operation_ref = operation(e.op);
+    outcome.op_done = ++operation_ref.held == operation_ref.chunks;
+  }
+  if (tree.restarting && seq == tree.barrier) tree.restarting = false;
+  find_losses(tree, seq, now);
+  if (seq == tree.confirm) advance_confirm(tree, now);
+  advance_base(tree, now);
+  if (outcome.op_done) retire_operations();
+  return outcome;
+}
+
+// Later chunks are being answered: what was sent clearly earlier and has no answer is asked for again, once.
+void Worker::find_losses(Tree& tree, Seq seq, TimeNs now) {
+  tree.examined = std::max(tree.examined, tree.base);
+  for (; tree.examined + kReorderChunks <= seq; ++tree.examined) {
+    Entry& e = entry(tree, tree.examined);
+    if (e.state != kSent || e.repeats > 0) continue;
+    make_due(tree, e, now);
+    if (!config_.reliable) tree.cwnd.on_loss(tree.examined, tree.next);
+  }
+}
+
+// The operation that begins at `confirm` is confirmed: answers up to the next operation's first chunk may be accepted, and
+// those that came too early are asked for again.
+void Worker::advance_confirm(Tree& tree, TimeNs now) {
+  do {
+    if (++tree.confirm == tree.next) return;
+    Entry& e = entry(tree, tree.confirm);
+    if (e.held_back && e.state == kSent) make_due(tree, e, now);
+    e.held_back = false;
+  } while (!(entry(tree, tree.confirm).first && entry(tree, tree.confirm).state == kSent));
+}
+
+void Worker::advance_base(Tree& tree, TimeNs now) {
+  const Seq before = tree.base;
+  const Seq end = tree.voiding ? tree.refused : tree.next;
+  while (tree.base < end && entry(tree, tree.base).state == kHeld) entry(tree, tree.base++).state = kNone;
+  if (tree.voiding && tree.base == tree.refused) {
+    tree.base = tree.next = tree.confirm = tree.examined = tree.barrier = tree.refused + config_.window;
+    tree.voiding = false;
+    tree.restarting = true;
+  }
+  if (tree.base != before && tree.stalled_until > now) {
+    // The late rank has come; the other answers are on their way.
+    tree.stalled_until = 0;
+    for (Seq seq = tree.base; seq < (tree.voiding ? tree.refused : tree.next); ++seq) {
+      Entry& e = entry(tree, seq);
+      if (e.state == kSent) make_due(tree, e, now + tree.rtt.rto_ns(0));
+    }
+  }
+  if (tree.outstanding == 0) tree.timer = kNever;
+}
+
+Worker::Outcome Worker::on_refused(uint32_t tree_index, uint32_t wire, uint16_t lowest_op, TimeNs now) {
+  Outcome outcome;
+  if (tree_index >= config_.trees) return outcome;
+  Tree& tree = trees_[tree_index];
+  const Seq seq = extend_seq(tree.base, wire);
+  if (seq >= tree.next) return outcome;
+  outcome.verdict = Verdict::kOld;
+  if (seq < tree.base || (tree.voiding && seq >= tree.refused)) return outcome;
+  Entry& e = entry(tree, seq);
+  if (e.state != kSent) return outcome;
+  const int16_t behind = serial_distance16(lowest_op, static_cast<uint16_t>(e.op));
+  if (!e.first || behind > 0) {
+    outcome.verdict = Verdict::kForeign;
+    return outcome;
+  }
+  if (seq != tree.confirm) {
+    e.held_back = true;
+    outcome.verdict = Verdict::kHeldBack;
+    return outcome;
+  }
+
+  outcome.verdict = Verdict::kFailed;
+  outcome.op = e.op + static_cast<uint32_t>(static_cast<int32_t>(behind));
+  // Our own operation here begins again after the void chunks, unless it is the one that failed.
+  tree.send_op = e.op;
+  tree.send_index = first_index(tree_index, e.op);
+  for (Seq s = seq; s < tree.next; ++s) {
+    Entry& voided = entry(tree, s);
+    if (voided.state == kSent) --tree.outstanding;
+    voided = Entry{};
+  }
+  tree.voiding = true;
+  tree.refused = seq;
+  tree.restarting = false;
+  if (live(outcome.op) && !operation(outcome.op).failed) {
+    outcome.op_done = true;
+    fail(outcome.op);
+  }
+  advance_base(tree, now);
+  retire_operations();
+  return outcome;
+}
+
+// Chunks of the failed operation that are in flight on other trees keep their place until they are answered.
+void Worker::fail(uint32_t op) {
+  operation(op).failed = true;
+  for (Tree& tree : trees_) {
+    for (Entry& e : tree.entries) {
+      if (e.state == kSent && e.op == op) e.tombstone = true;
+    }
+  }
+}
+
+void Worker::retire_operations() {
+  while (op_head_ != op_tail_) {
+    const Operation& head = operation(op_head_);
+    if (!head.failed && head.held != head.chunks) return;
+    ++op_head_;
+  }
+}
+
+void Worker::on_status(uint32_t tree_index, uint32_t wire, TimeNs now) {
+  if (tree_index >= config_.trees) return;
+  Tree& tree = trees_[tree_index];
+  const Seq seq = extend_seq(tree.base, wire);
+  if (seq < tree.base || seq >= tree.next || (tree.voiding && seq >= tree.refused)) return;
+  Entry& e = entry(tree, seq);
+  if (e.state != kSent) return;
+  const TimeNs pause = tree.rtt.rto_ns(std::min<uint32_t>(e.repeats, kStatusBackoffMax));
+  e.told = true;
+  e.due_at = now + pause;
+  tree.stalled_until = std::max(tree.stalled_until, now + pause);
+}
+
+TimeNs Worker::poll_timer() const {
+  TimeNs earliest = kNever;
+  for (const Tree& tree : trees_) {
+    if (tree.outstanding > 0) earliest = std::min(earliest, tree.timer);
+  }
+  return earliest;
+}
+
+bool Worker::poll_send(TimeNs now, Chunk* chunk) {
+  for (uint32_t i = 0; i < config_.trees; ++i) {
+    const uint32_t index = (poll_tree_ + i) % config_.trees;
+    Tree& tree = trees_[index];
+    if (poll_repeat(tree, index, now, chunk) || poll_new(tree, index, now, chunk)) {
+      poll_tree_ = (index + 1) % config_.trees;
+      return true;
+    }
+  }
+  return false;
+}
+
+bool Worker::poll_repeat(Tree& tree, uint32_t tree_index, TimeNs now, Chunk* chunk) {
+  if (tree.outstanding == 0 || now < tree.timer) return false;
+  const Seq end = tree.voiding ? tree.refused : tree.next;
+  TimeNs earliest = kNever;
+  bool oldest = true;
+  for (Seq seq = tree.base; seq < end; ++seq) {
+    Entry& e = entry(tree, seq);
+    if (e.state != kSent) continue;
+    if (!oldest && now < tree.stalled_until) e.due_at = std::max(e.due_at, tree.stalled_until);
+    if (e.due_at > now) {
+      earliest = std::min(earliest, e.due_at);
+      oldest = false;
+      continue;
+    }
+    const bool timed_out = now - e.sent_at >= tree.rtt.rto_ns(e.repeats);
+    if (oldest && timed_out && !e.told && !config_.reliable) tree.cwnd.on_timeout();
+    e.told = false;
+    if (e.repeats < UINT8_MAX) ++e.repeats;
+    e.sent_at = now;
+    e.due_at = now + tree.rtt.rto_ns(e.repeats);
+    ++resent_;
+    *chunk = {.tree = tree_index, .seq = seq, .op = e.op, .index = e.index, .repeat = true, .void_payload = e.tombstone};
+    return true;  // the timer stays in the past until a scan finds nothing due
+  }
+  tree.timer = earliest;
+  return false;
+}
+
+// Finds the next chunk that this tree has to carry for the first time.
+bool Worker::seek_chunk(Tree& tree, uint32_t tree_index) {
+  while (tree.send_op != op_tail_) {
+    if (live(tree.send_op)) {
+      const Operation& current = operation(tree.send_op);
+      if (!current.failed && tree.send_index < current.chunks) return true;
+    }
+    ++tree.send_op;
+    tree.send_index = first_index(tree_index, tree.send_op);
+  }
+  return false;
+}
+
+bool Worker::poll_new(Tree& tree, uint32_t tree_index, TimeNs now, Chunk* chunk) {
+  if (tree.voiding || (tree.restarting && tree.next != tree.barrier)) return false;
+  if (tree.next - tree.base >= config_.window || tree.outstanding >= tree.cwnd.chunks()) return false;
+  if (!seek_chunk(tree, tree_index)) return false;
+  const bool first = tree.send_index == first_index(tree_index, tree.send_op);
+  Entry& e = entry(tree, tree.next);
+  e = Entry{.sent_at = now, .index = tree.send_index, .op = tree.send_op, .state = kSent, .first = first};
+  if (tree.outstanding++ == 0) tree.timer = kNever;
+  make_due(tree, e, now + tree.rtt.rto_ns(0));
+  if (!first && tree.confirm == tree.next) ++tree.confirm;
+  *chunk = {.tree = tree_index, .seq = tree.next, .op = e.op, .index = e.index};
+  ++tree.next;
+  tree.send_index += config_.trees;
+  return true;
+}
+
+}  // namespace gatun
