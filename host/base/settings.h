@@ -83,6 +83,7 @@ class Settings {
   // GATUN_ variables that are no setting: a sentence each, to be logged once.
   const std::vector<std::string>& warnings() const { return warnings_; }
 
+  static std::string nearest(std::string_view key);  // the setting that was probably meant; "" if none is near
   static std::string help();         // lines for --help
   static std::string sample_file();  // every key with its default, commented out
   std::string describe() const;      // "key  value  where", one line each
