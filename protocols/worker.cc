@@ -131,9 +131,9 @@ void Worker::advance_base(Tree& tree, TimeNs now) {
     tree.voiding = false;
     tree.restarting = true;
   }
-  if (tree.base != before && tree.stalled_until > now) {
+  if (tree.base != before && tree.stalled) {
     // The late rank has come; the other answers are on their way.
-    tree.stalled_until = 0;
+    tree.stalled = false;
     for (Seq seq = tree.base; seq < (tree.voiding ? tree.refused : tree.next); ++seq) {
       Entry& e = entry(tree, seq);
       if (e.state == kSent) make_due(tree, e, now + tree.rtt.rto_ns(0));
@@ -210,10 +210,9 @@ void Worker::on_status(uint32_t tree_index, uint32_t wire, TimeNs now) {
   if (seq < tree.base || seq >= tree.next || (tree.voiding && seq >= tree.refused)) return;
   Entry& e = entry(tree, seq);
   if (e.state != kSent) return;
-  const TimeNs pause = tree.rtt.rto_ns(std::min<uint32_t>(e.repeats, kStatusBackoffMax));
   e.told = true;
-  e.due_at = now + pause;
-  tree.stalled_until = std::max(tree.stalled_until, now + pause);
+  e.due_at = now + tree.rtt.rto_ns(std::min<uint32_t>(e.repeats, kStatusBackoffMax));
+  tree.stalled = true;
 }
 
 TimeNs Worker::poll_timer() const {
@@ -244,7 +243,7 @@ bool Worker::poll_repeat(Tree& tree, uint32_t tree_index, TimeNs now, Chunk* chu
   for (Seq seq = tree.base; seq < end; ++seq) {
     Entry& e = entry(tree, seq);
     if (e.state != kSent) continue;
-    if (!oldest && now < tree.stalled_until) e.due_at = std::max(e.due_at, tree.stalled_until);
+    if (!oldest && tree.stalled) break;
     if (e.due_at > now) {
       earliest = std::min(earliest, e.due_at);
       oldest = false;

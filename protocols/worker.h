@@ -120,7 +120,7 @@ class Worker {
     uint32_t send_op;          // operation of `next`
     uint64_t send_index;       // its chunk index; >= chunks when the next operation is due
     TimeNs timer = kNever;     // no entry is due earlier
-    TimeNs stalled_until = 0;  // a STATUS said that others are late: until then only base is repeated
+    bool stalled = false;      // a STATUS said that others are late: until base moves only base is repeated
     CongestionWindow cwnd;
     RttEstimator rtt;
     std::vector<Entry> entries;  // W
