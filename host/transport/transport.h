@@ -1,7 +1,7 @@
 // Transport: bursts of unreliable packets to and from numbered peers. It knows nothing of the protocol above it.
 //
-// One thread owns a transport; only wake() may be called from others. There is one virtual call per burst, no allocation
-// after creation, and no system call but the transport's own. Whatever it cannot send or receive it drops and counts.
+// One thread at a time calls a transport. There is one virtual call per burst, no allocation after creation, and no system
+// call but the transport's own. Whatever it cannot send or receive it drops and counts.
 //
 //   loop:  receive -> handle -> release -> send; when idle: if (prepare_wait()) block on wait_fd(); finish_wait()
 //
@@ -24,6 +24,7 @@ struct TransportCaps {
   bool reliable = false;             // neither loses nor corrupts: no retransmission, no checksum
   uint32_t payload_bytes_max = 0;    // largest payload (without header) of one packet, from the transport alone
   uint32_t receive_bytes = 0;        // bytes of packets the receiving side can hold unread; 0 = no such limit
+  uint32_t buffers = 0;              // packets that can be held unreleased before more are dropped; 0 = no such limit
 };
 
 struct TransportStats {
@@ -31,8 +32,11 @@ struct TransportStats {
   uint64_t packets_received = 0, bytes_received = 0;
   uint64_t dropped_runt = 0;       // shorter than a header
   uint64_t dropped_no_buffer = 0;  // received while every buffer was held
-  uint64_t dropped_send = 0;       // the OS or the peer's ring had no room
+  uint64_t dropped_send = 0;       // the OS refused it, the peer is unknown, or the peer's ring had no room
+  uint64_t dropped_oversize = 0;   // of those, larger than the path's MTU or the agreed payload
+  uint64_t dropped_invalid = 0;    // shm: a descriptor that points outside the memory shared with its peer
   uint64_t congested = 0;          // received with CE
+  uint64_t refused = 0;            // ICMP errors: nobody listens at the peer's port
 };
 
 class Transport {
@@ -42,23 +46,27 @@ class Transport {
   virtual TransportCaps caps() const = 0;
 
   // Fills out with up to out.size() (at most kBurst) packets and returns how many. Their bytes stay valid until their
-  // buffer is released; sources of unknown peers can be adopted until the next receive.
+  // buffer is released. With kNoBuffer (shm) there is nothing to release: the head is valid until the next receive, and the
+  // payload, which lies in the sender's arena, until the protocol lets the sender reuse its place. Sources of unknown
+  // peers can be adopted until the next receive.
   virtual int receive(std::span<RxPacket> out) = 0;
   virtual void release(std::span<const BufferId> buffers) = 0;
 
-  // Sends the packets in order and returns how many it took; the rest had no room now and may be offered again.
-  // A payload may lie anywhere, unless arena() is not empty: then it must lie in an arena of this transport.
+  // Returns how many packets from the front it took; the rest had no room now and may be offered again. Packets to one
+  // peer leave in order. A payload may lie anywhere and is free again on return, unless it lies in arena(): that is passed
+  // by reference. A packet that cannot be sent at all (unknown peer, too large, a peer that does not read) counts as taken.
   virtual int send(std::span<const TxPacket> packets) = 0;
 
-  // Memory in which this peer can see payloads without a copy; empty where payloads may lie anywhere.
+  // Memory in which this peer sees payloads without a copy; empty where every payload is copied or gathered anyway.
   virtual std::span<std::byte> arena(PeerId) { return {}; }
 
-  // The source of a packet of the latest burst becomes a peer. kNoPeer when the table is full.
+  // The source of a packet of the latest burst becomes a peer, or is one already. kNoPeer when the table is full. forget()
+  // takes any number, also twice.
   virtual PeerId adopt(const RxPacket& packet) = 0;
   virtual void forget(PeerId peer) = 0;
 
-  // Blocking: prepare_wait() arms a wake-up and returns true if nothing has arrived meanwhile (then poll wait_fd() for
-  // readability); finish_wait() disarms. wait_fd() never changes.
+  // Blocking: prepare_wait() arms a wake-up and returns true if nothing has arrived meanwhile; then wait_fd() may be waited
+  // for, edge-triggered (waiter.h does it). finish_wait() disarms, also after a false. wait_fd() never changes.
   virtual bool prepare_wait() = 0;
   virtual int wait_fd() const = 0;
   virtual void finish_wait() = 0;

@@ -1,0 +1,110 @@
+// ShmPort: one side's view of one shm link: the mapped region, its two rings, and the doorbells.
+//
+// The daemon's side creates everything: a region (rings, the worker's arena, copy cells) that both may write, and per group
+// (one job on one lane) a result arena that its workers can only read. Sizes are sealed, so no peer can shrink memory that
+// the other reads. The shape is agreed beforehand; nothing about it is read from the region.
+//
+// Threads: made and destroyed by a control thread, used by the thread of the hub or link that holds it.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "host/transport/fd.h"
+#include "host/transport/shm_ring.h"
+#include "protocols/packet.h"
+#include "protocols/status.h"
+
+namespace gatun {
+
+struct ShmShape {
+  uint32_t payload_bytes = 0;  // largest payload, a multiple of 64
+  uint32_t slots = 0;          // descriptors in each ring, a power of two
+  uint64_t tx_bytes = 0;       // the worker's arena: W places of payload_bytes per tree
+  uint64_t result_bytes = 0;   // the group's result arena: 2W places of payload_bytes per tree
+
+  // For a worker with that many trees on the lane: nothing that the protocol has in flight can overflow the rings.
+  static ShmShape make(uint32_t trees, uint32_t window, uint32_t payload_bytes);
+  uint64_t region_bytes() const;
+};
+
+// A mapping of a memfd.
+class ShmMap {
+ public:
+  ShmMap() = default;
+  ShmMap(ShmMap&& other) noexcept;
+  ShmMap& operator=(ShmMap&& other) noexcept;
+  ~ShmMap();
+  static Result<ShmMap> make(int fd, uint64_t bytes, bool writable, uint64_t populate_bytes);
+
+  std::span<std::byte> bytes() const { return bytes_; }
+
+ private:
+  std::span<std::byte> bytes_;
+};
+
+// A group's results: written by the daemon, read by the group's workers.
+class ShmArena {
+ public:
+  static Result<std::shared_ptr<ShmArena>> make(uint64_t bytes);
+
+  std::span<std::byte> bytes() const { return map_.bytes(); }
+  int fd() const { return fd_.get(); }
+
+ private:
+  Fd fd_;
+  ShmMap map_;
+};
+
+// What a worker needs to open its end.
+struct ShmTicket {
+  ShmShape shape;
+  Fd region;
+  Fd results;
+  Fd up_bell;    // eventfd: the worker rings, the daemon listens
+  Fd down_bell;  // pipe, reading end: the daemon rings
+};
+
+class ShmPort {
+ public:
+  // The daemon's side; *ticket is for the worker.
+  static Result<std::unique_ptr<ShmPort>> make(const ShmShape& shape, std::shared_ptr<ShmArena> results, ShmTicket* ticket);
+  // The worker's side. Refuses memory that is not sealed or not of the shape.
+  static Result<std::unique_ptr<ShmPort>> open(ShmTicket ticket);
+
+  const ShmShape& shape() const { return shape_; }
+  std::span<std::byte> tx_arena() const { return tx_arena_; }
+  std::span<std::byte> results() const { return results_; }
+  int doorbell_fd() const { return listen_bell_.get(); }
+
+  ShmProducer& out() { return out_; }
+  ShmConsumer& in() { return in_; }
+  // Wakes the other side if it sleeps; call after a burst of pushes.
+  void kick();
+  void drain_doorbell();  // the worker's side, after it was rung
+
+  // Where a payload lies in memory that the other side sees; anything else must be copied.
+  ShmPlace place(const std::byte* payload, uint32_t bytes) const;
+  // The payload that a descriptor of the other side refers to; nullptr if it lies outside what that side may refer to.
+  const std::byte* resolve(const ShmDescriptor& descriptor) const;
+
+ private:
+  ShmPort() = default;
+  void bind(bool daemon);
+
+  ShmShape shape_;
+  bool daemon_ = false;
+  ShmMap region_;
+  ShmMap results_map_;                 // the worker's side
+  std::shared_ptr<ShmArena> results_owner_;  // the daemon's side
+  std::span<std::byte> tx_arena_, results_;
+  Fd ring_bell_, listen_bell_;
+  Fd bell_keeper_;  // the daemon keeps a reading end too, so that a bell without a worker raises no SIGPIPE
+  ShmProducer out_;
+  ShmConsumer in_;
+};
+
+}  // namespace gatun
