@@ -25,6 +25,7 @@ class Fd {
   }
   ~Fd() { reset(); }
   int operator*() const { return fd_; }
+  int get() const { return fd_; }
   bool valid() const { return fd_ >= 0; }
   void reset(int fd = -1);
   int release() { return std::exchange(fd_, -1); }
