@@ -28,9 +28,14 @@
 
 namespace gatun {
 
+// Private copies of the heads of one burst.
+struct ShmHeads {
+  alignas(64) std::byte bytes[kBurst][kHeaderBytes];
+};
+
 struct ShmHubOptions {
   uint32_t links_max = 256;
-  uint32_t payload_bytes_max = 65472;  // of any link
+  uint32_t payload_bytes_max = 1 << 20;  // of any link
   uint32_t buffers = 64;               // copied packets (probes) that can be held unreleased
 };
 
@@ -65,9 +70,10 @@ class ShmHub final : public Transport {
   std::unique_ptr<BufferPool> pool_;
   std::vector<std::unique_ptr<ShmPort>> ports_;  // by PeerId
   std::vector<PeerId> live_;                     // attached, in the order they are served
-  std::vector<PeerId> kicks_;                    // written to in this send, to be woken at its end
+  std::vector<PeerId> written_;                  // in this send, to be woken at its end
+  std::vector<uint8_t> is_written_;              // by PeerId
   size_t turn_ = 0;                              // index into live_ of the link that is served first
-  std::unique_ptr<ShmHeads> heads_;
+  std::unique_ptr<ShmHeads> heads_;  // of the latest burst
   TransportStats stats_;
 };
 
@@ -92,7 +98,7 @@ class ShmLink final : public Transport {
 
   std::unique_ptr<ShmPort> port_;
   std::unique_ptr<BufferPool> pool_;
-  std::unique_ptr<ShmHeads> heads_;
+  std::unique_ptr<ShmHeads> heads_;  // of the latest burst
   TransportStats stats_;
 };
 

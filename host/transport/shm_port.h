@@ -7,11 +7,11 @@
 // Threads: made and destroyed by a control thread, used by the thread of the hub or link that holds it.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <utility>
 
 #include "host/transport/fd.h"
 #include "host/transport/shm_ring.h"
@@ -28,6 +28,8 @@ struct ShmShape {
 
   // For a worker with that many trees on the lane: nothing that the protocol has in flight can overflow the rings.
   static ShmShape make(uint32_t trees, uint32_t window, uint32_t payload_bytes);
+  // Sane enough to be computed with; a ticket may come from anybody.
+  bool valid() const;
   uint64_t region_bytes() const;
 };
 
@@ -38,6 +40,7 @@ class ShmMap {
   ShmMap(ShmMap&& other) noexcept;
   ShmMap& operator=(ShmMap&& other) noexcept;
   ~ShmMap();
+  // The first populate_bytes get their pages now, not when traffic first touches them.
   static Result<ShmMap> make(int fd, uint64_t bytes, bool writable, uint64_t populate_bytes);
 
   std::span<std::byte> bytes() const { return bytes_; }
@@ -82,9 +85,9 @@ class ShmPort {
 
   ShmProducer& out() { return out_; }
   ShmConsumer& in() { return in_; }
-  // Wakes the other side if it sleeps; call after a burst of pushes.
-  void kick();
-  void drain_doorbell();  // the worker's side, after it was rung
+  // Wakes the other side if it sleeps: after a burst of pushes and a sequentially consistent fence.
+  void ring_if_asleep();
+  void drain_doorbell();  // the worker's side, after it slept
 
   // Where a payload lies in memory that the other side sees; anything else must be copied.
   ShmPlace place(const std::byte* payload, uint32_t bytes) const;
@@ -92,11 +95,11 @@ class ShmPort {
   const std::byte* resolve(const ShmDescriptor& descriptor) const;
 
  private:
-  ShmPort() = default;
-  void bind(bool daemon);
+  ShmPort(const ShmShape& shape, bool daemon, ShmMap region) : shape_(shape), daemon_(daemon), region_(std::move(region)) {}
+  void lay_out();
 
   ShmShape shape_;
-  bool daemon_ = false;
+  bool daemon_;
   ShmMap region_;
   ShmMap results_map_;                 // the worker's side
   std::shared_ptr<ShmArena> results_owner_;  // the daemon's side

@@ -75,9 +75,9 @@ class ShmProducer {
     return true;
   }
 
-  // True once for each time that the consumer fell asleep: ring its doorbell. Pairs with ShmConsumer::sleep.
+  // True once for each time that the consumer fell asleep: ring its doorbell. A sequentially consistent fence must stand
+  // between the pushes and this; it pairs with the one before the consumer's last look.
   bool must_ring() {
-    std::atomic_thread_fence(std::memory_order_seq_cst);
     return ring_.control->sleeping.load(std::memory_order_relaxed) != 0 &&
            ring_.control->sleeping.exchange(0, std::memory_order_relaxed) != 0;
   }
@@ -133,24 +133,15 @@ class ShmConsumer {
 
   const std::byte* cell(uint64_t index) const { return index < kShmCells ? ring_.cells + index * ring_.cell_bytes : nullptr; }
 
-  // Announces sleep; call empty() after it. Pairs with ShmProducer::must_ring.
-  void sleep() {
-    ring_.control->sleeping.store(1, std::memory_order_relaxed);
-    std::atomic_thread_fence(std::memory_order_seq_cst);
-  }
-  // Back awake; true if the producer has rung, or is about to.
-  bool awake() { return ring_.control->sleeping.exchange(0, std::memory_order_relaxed) == 0; }
+  // Announces sleep; after it a sequentially consistent fence, then a last look by empty().
+  void sleep() { ring_.control->sleeping.store(1, std::memory_order_relaxed); }
+  void awake() { ring_.control->sleeping.store(0, std::memory_order_relaxed); }
 
  private:
   ShmSlot& slot() const { return ring_.slots[next_ & ring_.mask]; }
 
   ShmRing ring_;
   uint32_t next_ = 0;
-};
-
-// Private copies of the heads of one burst.
-struct ShmHeads {
-  alignas(64) std::byte bytes[32][kHeaderBytes];
 };
 
 }  // namespace gatun

@@ -199,10 +199,16 @@ TEST_CASE("receive__buffers_held_long_and_released_out_of_order", "[conformance]
     Label label;
   };
   std::vector<Held> held;
+  std::vector<uint32_t> free_places;
+  for (uint32_t place = 0; place < kPlaces; ++place) free_places.push_back(place);
+  std::map<uint32_t, uint32_t> place_of;  // by packet number
   for (uint32_t round = 0; round < 40; ++round) {
     std::vector<TxPacket> packets;
     for (uint32_t i = 0; i < 16; ++i) {
-      packets.push_back(make_packet({0, round * 16 + i, size}, harness->link_place(0, round * 16 + i), 0));
+      const uint32_t place = free_places.back();
+      free_places.pop_back();
+      place_of[round * 16 + i] = place;
+      packets.push_back(make_packet({0, round * 16 + i, size}, harness->link_place(0, place), 0));
     }
     send_all(harness->link(0), packets, [] {});
     RxPacket burst[kBurst];
@@ -225,6 +231,7 @@ TEST_CASE("receive__buffers_held_long_and_released_out_of_order", "[conformance]
       h.packet.head = expected_head.head;
       REQUIRE(intact(h.packet));
       harness->hub().release({&h.packet.buffer, 1});
+      free_places.push_back(place_of[h.label.number]);
       held.erase(held.begin() + victim);
     }
   }
