@@ -176,7 +176,9 @@ Worker::Outcome Worker::on_refused(uint32_t tree_index, uint32_t wire, uint16_t 
   tree.voiding = true;
   tree.refused = seq;
   tree.restarting = false;
-  if (live(outcome.op) && !operation(outcome.op).failed) {
+  // An operation without chunks was done at once here, though another rank brought some.
+  const Operation& named = operation(outcome.op);
+  if (live(outcome.op) && !named.failed && named.held != named.chunks) {
     outcome.op_done = true;
     fail(outcome.op);
   }
