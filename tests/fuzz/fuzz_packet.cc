@@ -70,8 +70,12 @@ class Harness {
 
   void admit(size_t i) {
     const TreeShape& shape = kShapes[i];
-    TreeSpec spec{.job = shape.job, .token = kToken, .tree = shape.tree, .window = shape.window,
-                  .payload_bytes = shape.payload_bytes, .root = shape.root};
+    TreeSpec spec{.job = shape.job,
+                  .token = kToken,
+                  .tree = shape.tree,
+                  .window = shape.window,
+                  .payload_bytes = shape.payload_bytes,
+                  .root = shape.root};
     for (uint32_t c = 0; c < shape.children; ++c) spec.child_ranks.push_back({static_cast<uint16_t>(c)});
     if (!shape.root) spec.parent = kParent;
     arenas_[i] = std::make_unique<std::byte[]>(spec.arena_bytes());
@@ -91,8 +95,8 @@ class Harness {
   void probe(size_t i, uint32_t child, uint64_t token, PeerId peer) {
     std::array<std::byte, 24> payload{};
     for (size_t b = 0; b < 8; ++b) payload[b] = static_cast<std::byte>(token >> (56 - 8 * b));
-    Header header{.type = PacketType::kProbe, .tree = kShapes[i].tree, .child = static_cast<uint8_t>(child),
-                  .job = kShapes[i].job};
+    Header header{
+        .type = PacketType::kProbe, .tree = kShapes[i].tree, .child = static_cast<uint8_t>(child), .job = kShapes[i].job};
     deliver(header, payload.data(), payload.size(), peer, true, false);
   }
 
@@ -109,16 +113,20 @@ class Harness {
   // A packet that gets past the decoder, with fields near the ones that are expected.
   void crafted(Input& input) {
     const uint32_t i = input.below(kShapes.size());
-    Header header{.type = static_cast<PacketType>(1 + input.below(5)), .flags = static_cast<uint8_t>(input.u8() & kFlagsKnown),
-                  .tree = kShapes[i].tree, .child = static_cast<uint8_t>(input.below(kShapes[i].children + 1) % 64),
-                  .job = kShapes[i].job, .seq = base_[i] + input.below(3 * kShapes[i].window)};
+    Header header{.type = static_cast<PacketType>(1 + input.below(5)),
+                  .flags = static_cast<uint8_t>(input.u8() & kFlagsKnown),
+                  .tree = kShapes[i].tree,
+                  .child = static_cast<uint8_t>(input.below(kShapes[i].children + 1) % 64),
+                  .job = kShapes[i].job,
+                  .seq = base_[i] + input.below(3 * kShapes[i].window)};
     header.contract = input.below(3);
     header.op = static_cast<uint16_t>(input.below(3));
     header.contributors = input.u8();
     header.elems = input.u8();
     header.elem_type = static_cast<Type>(input.below(kTypes));
     header.reduce_op = static_cast<Op>(input.below(kOps));
-    PeerId peer = header.type == PacketType::kResult || header.type == PacketType::kStatus ? kParent : peer_of(i, header.child);
+    PeerId peer =
+        header.type == PacketType::kResult || header.type == PacketType::kStatus ? kParent : peer_of(i, header.child);
     if (input.below(8) == 7) peer = peer_of(input.below(4), input.below(64));
     size_t size = 2 * input.below(100);
     if (header.type == PacketType::kData || header.type == PacketType::kResult) {
@@ -136,8 +144,14 @@ class Harness {
     const uint32_t i = input.below(kShapes.size());
     const TreeShape& shape = kShapes[i];
     const Type type = static_cast<Type>(input.below(kTypes));
-    Header header{.type = PacketType::kData, .tree = shape.tree, .job = shape.job, .seq = base_[i] + input.below(shape.window),
-                  .contract = 7, .contributors = 1, .elem_type = type, .reduce_op = static_cast<Op>(input.below(kOps))};
+    Header header{.type = PacketType::kData,
+                  .tree = shape.tree,
+                  .job = shape.job,
+                  .seq = base_[i] + input.below(shape.window),
+                  .contract = 7,
+                  .contributors = 1,
+                  .elem_type = type,
+                  .reduce_op = static_cast<Op>(input.below(kOps))};
     header.elems = 1 + input.below(16);
     const size_t size = header.elems * elem_bytes(type);
     std::vector<std::byte> payload(size, std::byte{input.u8()});
@@ -160,8 +174,13 @@ class Harness {
 
   void give(std::unique_ptr<std::byte[]> bytes, uint32_t payload_bytes, PeerId peer, bool checksummed, bool congested) {
     const BufferId buffer = next_buffer_++;
-    const RxPacket packet{.head = bytes.get(), .payload = bytes.get() + kHeaderBytes, .payload_bytes = payload_bytes,
-                          .peer = peer, .buffer = buffer, .congested = congested, .checksummed = checksummed};
+    const RxPacket packet{.head = bytes.get(),
+                          .payload = bytes.get() + kHeaderBytes,
+                          .payload_bytes = payload_bytes,
+                          .peer = peer,
+                          .buffer = buffer,
+                          .congested = congested,
+                          .checksummed = checksummed};
     held_[buffer] = std::move(bytes);
     (void)node_.accepts_probe(packet);
     node_.on_packet(packet, now_ += kUs, outbox_.get());
@@ -208,15 +227,16 @@ std::vector<std::pair<std::string, Bytes>> seeds() {
   for (uint8_t tree = 0; tree < kShapes.size(); ++tree) {
     for (uint8_t chunk = 0; chunk < 6; ++chunk) {
       // Step, tree, type, chunk, operator, elements, fill, mark; then the window moves on.
-      const uint8_t step[] = {kAll, tree, static_cast<uint8_t>((tree + chunk) % kTypes), 0, static_cast<uint8_t>(chunk % kOps),
-                              5, 0x3f, 0};
+      const uint8_t step[] = {
+          kAll, tree, static_cast<uint8_t>((tree + chunk) % kTypes), 0, static_cast<uint8_t>(chunk % kOps), 5, 0x3f, 0};
       complete.insert(complete.end(), step, std::end(step) - (kShapes[tree].root ? 1 : 0));
       const uint8_t move[] = {kMove, tree, 1};
       complete.insert(complete.end(), move, std::end(move));
     }
     for (uint8_t child = 0; child < 3; ++child) {
       // Step, tree, packet type - 1, flags, child, chunk, contract, op, contributors, elements, type, operator, ...
-      const uint8_t step[] = {kCrafted, tree, 0, 0, child, child, static_cast<uint8_t>(child / 2), 0, 1, 4, 7, 0, 0, 0, 9, 1, 0};
+      const uint8_t step[] = {kCrafted, tree, 0, 0, child, child, static_cast<uint8_t>(child / 2), 0, 1, 4, 7,
+                              0,        0,    0, 9, 1,     0};
       crafted.insert(crafted.end(), step, std::end(step));
     }
     const uint8_t readmit[] = {kReadmit, tree};

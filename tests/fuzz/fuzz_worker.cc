@@ -165,12 +165,12 @@ std::vector<std::pair<std::string, Bytes>> seeds() {
       quiet.push_back(byte);
       ring.push_back(byte);
     }
-    for (uint8_t byte : {uint8_t{kSubmit}, uint8_t{5}, uint8_t{kSend}, uint8_t{7}, uint8_t{kRefuseSent}, i, static_cast<uint8_t>(i % 2),
-                         uint8_t{kAnswerSent}, i, uint8_t{1}}) {
+    for (uint8_t byte : {uint8_t{kSubmit}, uint8_t{5}, uint8_t{kSend}, uint8_t{7}, uint8_t{kRefuseSent}, i,
+                         static_cast<uint8_t>(i % 2), uint8_t{kAnswerSent}, i, uint8_t{1}}) {
       refused.push_back(byte);
     }
-    for (uint8_t byte : {uint8_t{kSubmit}, uint8_t{9}, uint8_t{kSend}, uint8_t{3}, uint8_t{kWait}, uint8_t{40}, uint8_t{kStatus},
-                         static_cast<uint8_t>(i % 3), uint8_t{0}, uint8_t{kAnswerSent}, i, uint8_t{0}}) {
+    for (uint8_t byte : {uint8_t{kSubmit}, uint8_t{9}, uint8_t{kSend}, uint8_t{3}, uint8_t{kWait}, uint8_t{40},
+                         uint8_t{kStatus}, static_cast<uint8_t>(i % 3), uint8_t{0}, uint8_t{kAnswerSent}, i, uint8_t{0}}) {
       lost.push_back(byte);
     }
   }

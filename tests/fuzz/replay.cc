@@ -37,7 +37,9 @@ Bytes mutate(Bytes bytes, const std::vector<Bytes>& corpus, std::mt19937_64& ran
     const auto place = bytes.begin() + static_cast<std::ptrdiff_t>(at);
     switch (bytes.empty() ? 2 : below(5)) {
       case 0: *place = static_cast<uint8_t>(random()); break;
-      case 1: bytes.erase(place, place + static_cast<std::ptrdiff_t>(1 + below(std::min<size_t>(bytes.size() - at, 32)))); break;
+      case 1:
+        bytes.erase(place, place + static_cast<std::ptrdiff_t>(1 + below(std::min<size_t>(bytes.size() - at, 32))));
+        break;
       case 2: {
         const Bytes& other = corpus[below(corpus.size())];
         const size_t from = below(other.size()), count = below(std::min<size_t>(other.size() - from, 64) + 1);
@@ -108,7 +110,10 @@ int replay(const fs::path& folder, long mutations) {
 int main(int argc, char** argv) {
   const std::string first = argc > 1 ? argv[1] : "";
   std::signal(SIGABRT, [](int) { save_running(); });
-  std::signal(SIGSEGV, [](int) { save_running(); std::_Exit(139); });
+  std::signal(SIGSEGV, [](int) {
+    save_running();
+    std::_Exit(139);
+  });
   if (__sanitizer_set_death_callback) __sanitizer_set_death_callback(save_running);
   if (argc == 3 && first == "--write-seeds") return write_seeds(argv[2]);
   if (argc == 3 && first == "--file") {

@@ -56,7 +56,7 @@ BANNED = [
     (ALL, (), r"#\s*define\s+(?:private|protected)\b", "test through the public interface"),
     (ALL, (), r"\busing\s+namespace\s+std\s*;", "write std::"),
     (ALL, (), FREE + r"(?:v?sprintf|strcpy|strcat|gets|strtok)\s*\(", "use a bounded function"),
-    (ALL, (), FREE + r"(?:rand|srand|random)\s*\(", "use a seeded generator, so that a run can be repeated"),
+    (ALL, (), FREE + r"s?rand\s*\(", "use a seeded generator, so that a run can be repeated"),
     (ALL, (), r"(?<![\w.>:])get_[a-z]\w*\s*\([^;{}]*\)\s*(?:const\s*)?\{", "no get_ in names: a noun reads"),
 ]
 MARKERS = re.compile(r"\b(?:TO" r"DO|FIX" r"ME|XX" r"X|HA" r"CK)\b")
