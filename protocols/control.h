@@ -18,7 +18,7 @@
 
 namespace gatun::control {
 
-inline constexpr uint8_t kVersion = 1;
+inline constexpr uint8_t kVersion = 1;  // grows with kWireVersion too: a job's ranks and switch speak both or neither
 inline constexpr size_t kFrameBytesMax = 64 * 1024;  // length field's limit
 inline constexpr size_t kTextBytesMax = 4096;        // longer texts are cut by encode() and refused by the parser
 inline constexpr size_t kNameBytesMax = 128;         // job names, host names
@@ -82,7 +82,7 @@ struct Report {
   uint32_t op = 0;
   Contract contract;
 };
-struct Mismatch {  // controller to all: what differs
+struct Mismatch {  // controller to every rank that reported op, the same text: what differs
   uint32_t op = 0;
   std::string text;
 };
@@ -119,6 +119,8 @@ struct Stalled {
 
 using Message = std::variant<Join, Admit, Ready, Start, KeepAlive, Report, Mismatch, Leave, Abort, Lost, Left, Refused,
                              Closing, Stalled>;
+
+const char* name(const Message& message);  // "Join"
 
 // Appends one frame.
 void encode(const Message& message, std::vector<std::byte>* out);

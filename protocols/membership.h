@@ -104,22 +104,49 @@ class Membership {
   TimeNs poll_timer() const;
 
   // Getters.
-  uint32_t jobs() const;         // not gone
-  uint32_t connections() const;
+  uint32_t jobs() const { return static_cast<uint32_t>(jobs_.size()); }
+  uint32_t connections() const { return static_cast<uint32_t>(connections_.size()); }
   uint64_t refusals() const { return refusals_; }
 
  private:
   struct Connection;
   struct Member;
-  struct Job;
   struct Collection;
+  struct Query;
+  struct Job;
+
+  // membership.cc: joining, admission, end of a job.
+  void on_join(ConnId id, Connection& connection, const control::Join& join, TimeNs now);
+  std::string check_join(const control::Join& join) const;
+  std::string check_agreement(const Job& job, const control::Join& join) const;
+  Job* make_job(const control::Join& join, TimeNs now);
+  uint32_t make_handle(uint32_t index);
+  void plan(Job& job);
+  void on_ready(Job& job, Member& member, TimeNs now);
+  void on_end(Job& job, uint32_t rank, const std::string& why, bool aborted, TimeNs now);
+  void leave(Job& job, uint32_t rank, TimeNs now);
+  void drop_joining(Job& job, uint32_t rank);
+  void end_job(uint32_t handle, TimeNs now);
+  void refuse(ConnId id, Connection& connection, const std::string& text);
+  void refuse_all(Job& job, const std::string& text);
+  void send_others(const Job& job, uint32_t except, const control::Message& message);
+  void log(std::string line) { logs_.push_back(std::move(line)); }
+
+  // membership_running.cc: what a running job asks, and the clock.
+  void on_report(Job& job, Member& member, const control::Report& report, TimeNs now);
+  void answer_reports(Job& job, const Collection& collection);
+  void on_stalled(Job& job, Member& member, const control::Stalled& stalled, TimeNs now);
+  bool answer_query(Job& job, const Query& query, TimeNs now);
+  void check_connections(TimeNs now);
+  bool check_deadlines(Job& job, TimeNs now);  // false: the job has ended
+  void keep_alive(Job& job, TimeNs now);
 
   Config config_;
-  std::map<ConnId, std::unique_ptr<Connection>> connections_;
+  std::map<ConnId, Connection> connections_;
   std::map<uint32_t, std::unique_ptr<Job>> jobs_;  // by handle
-  std::map<std::string, uint32_t> names_;
+  std::map<std::string, uint32_t> names_;          // to handles; exactly the jobs in jobs_
   std::deque<uint32_t> free_indices_;              // first in, first out: an index rests as long as possible
-  std::vector<std::vector<uint32_t>> past_;        // per index: its last handles, not to be drawn again
+  std::vector<std::deque<uint32_t>> past_;         // per index: its last handles, which are not drawn again
   std::deque<std::pair<ConnId, control::Message>> sends_;
   std::deque<Action> actions_;
   std::deque<ConnId> closes_;

@@ -1,0 +1,326 @@
+#include "protocols/control.h"
+
+#include <algorithm>
+#include <type_traits>
+
+#include "protocols/status.h"
+
+namespace gatun::control {
+namespace {
+
+// Values of the type byte: the message's place in the variant, plus one. Refused keeps its number in every version.
+constexpr uint8_t kRefusedType = 12;
+static_assert(std::is_same_v<std::variant_alternative_t<kRefusedType - 1, Message>, Refused>);
+
+class Writer {
+ public:
+  explicit Writer(std::vector<std::byte>* out) : out_(out) {}
+
+  void u8(uint8_t value) { out_->push_back(std::byte(value)); }
+  void u16(uint16_t value) { big_endian(value, 2); }
+  void u32(uint32_t value) { big_endian(value, 4); }
+  void u64(uint64_t value) { big_endian(value, 8); }
+  void text(std::string_view value, size_t bytes_max = kTextBytesMax) {
+    value = value.substr(0, bytes_max);
+    u16(static_cast<uint16_t>(value.size()));
+    for (char c : value) u8(static_cast<uint8_t>(c));
+  }
+
+ private:
+  void big_endian(uint64_t value, int bytes) {
+    while (bytes-- > 0) u8(static_cast<uint8_t>(value >> (8 * bytes)));
+  }
+
+  std::vector<std::byte>* out_;
+};
+
+// Reads fields from exactly the bytes of one frame. After the first that does not fit, ok() is false and all reads give 0.
+class Reader {
+ public:
+  explicit Reader(std::span<const std::byte> in) : in_(in) {}
+
+  uint8_t u8() { return static_cast<uint8_t>(big_endian(1)); }
+  uint16_t u16() { return static_cast<uint16_t>(big_endian(2)); }
+  uint32_t u32() { return static_cast<uint32_t>(big_endian(4)); }
+  uint64_t u64() { return big_endian(8); }
+  std::string text(size_t bytes_max = kTextBytesMax) {
+    size_t size = u16();
+    if (size > bytes_max || size > in_.size()) ok_ = false;
+    if (!ok_) return {};
+    std::string value(reinterpret_cast<const char*>(in_.data()), size);
+    in_ = in_.subspan(size);
+    for (char& c : value) {
+      if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
+    }
+    return value;
+  }
+  uint8_t u8_below(unsigned limit) {
+    uint8_t value = u8();
+    if (value >= limit) ok_ = false;
+    return ok_ ? value : 0;
+  }
+  size_t count(size_t max) {
+    size_t value = u16();
+    if (value > max) ok_ = false;
+    return ok_ ? value : 0;
+  }
+  bool ok() const { return ok_; }
+  bool done() const { return ok_ && in_.empty(); }
+
+ private:
+  uint64_t big_endian(size_t bytes) {
+    if (bytes > in_.size()) ok_ = false;
+    if (!ok_) return 0;
+    uint64_t value = 0;
+    for (size_t i = 0; i < bytes; ++i) value = value << 8 | std::to_integer<uint64_t>(in_[i]);
+    in_ = in_.subspan(bytes);
+    return value;
+  }
+
+  std::span<const std::byte> in_;
+  bool ok_ = true;
+};
+
+void write(Writer& w, const Join& m) {
+  w.text(m.job, kNameBytesMax);
+  w.u32(m.rank);
+  w.u32(m.size);
+  w.u32(m.trees);
+  w.u32(m.window);
+  w.u32(m.payload_bytes);
+  w.u8(static_cast<uint8_t>(m.transport));
+  w.u32(m.path_payload_bytes);
+  w.u32(m.receive_bytes);
+  w.u32(m.join_timeout_ms);
+  w.u32(m.pid);
+  w.text(m.host, kNameBytesMax);
+  w.text(m.host_identity, kNameBytesMax);
+  w.text(m.software, kNameBytesMax);
+}
+void read(Reader& r, Join& m) {
+  m.job = r.text(kNameBytesMax);
+  m.rank = r.u32();
+  m.size = r.u32();
+  m.trees = r.u32();
+  m.window = r.u32();
+  m.payload_bytes = r.u32();
+  m.transport = static_cast<TransportChoice>(r.u8_below(3));
+  m.path_payload_bytes = r.u32();
+  m.receive_bytes = r.u32();
+  m.join_timeout_ms = r.u32();
+  m.pid = r.u32();
+  m.host = r.text(kNameBytesMax);
+  m.host_identity = r.text(kNameBytesMax);
+  m.software = r.text(kNameBytesMax);
+}
+
+void write(Writer& w, const Admit& m) {
+  w.u32(m.job);
+  w.u64(m.token);
+  w.u32(m.window);
+  w.u32(m.payload_bytes);
+  w.u64(m.first_seq);
+  w.u32(m.first_op);
+  w.u32(m.keepalive_ms);
+  w.u8(static_cast<uint8_t>(m.transport));
+  w.text(m.shm_socket, kNameBytesMax);
+  size_t trees = std::min(m.trees.size(), kListMax);
+  w.u16(static_cast<uint16_t>(trees));
+  for (size_t i = 0; i < trees; ++i) {
+    w.u16(m.trees[i].port);
+    w.u8(m.trees[i].lane);
+    w.u8(m.trees[i].child);
+  }
+}
+void read(Reader& r, Admit& m) {
+  m.job = r.u32();
+  m.token = r.u64();
+  m.window = r.u32();
+  m.payload_bytes = r.u32();
+  m.first_seq = r.u64();
+  m.first_op = r.u32();
+  m.keepalive_ms = r.u32();
+  m.transport = static_cast<TransportChoice>(r.u8_below(3));
+  m.shm_socket = r.text(kNameBytesMax);
+  m.trees.resize(r.count(kListMax));
+  for (Admit::Tree& tree : m.trees) {
+    tree.port = r.u16();
+    tree.lane = r.u8();
+    tree.child = r.u8();
+  }
+}
+
+void write(Writer&, const Ready&) {}
+void read(Reader&, Ready&) {}
+void write(Writer&, const Start&) {}
+void read(Reader&, Start&) {}
+void write(Writer&, const Leave&) {}
+void read(Reader&, Leave&) {}
+
+void write(Writer& w, const KeepAlive& m) {
+  w.u8(m.ask);
+  w.u32(m.started);
+  w.u32(m.finished);
+}
+void read(Reader& r, KeepAlive& m) {
+  m.ask = r.u8_below(2);
+  m.started = r.u32();
+  m.finished = r.u32();
+}
+
+void write(Writer& w, const Report& m) {
+  w.u32(m.op);
+  w.u8(static_cast<uint8_t>(m.contract.collective));
+  w.u8(static_cast<uint8_t>(m.contract.type));
+  w.u8(static_cast<uint8_t>(m.contract.op));
+  w.u32(m.contract.root);
+  w.u64(m.contract.count);
+  w.u64(m.contract.tag);
+}
+void read(Reader& r, Report& m) {
+  m.op = r.u32();
+  m.contract.collective = static_cast<Collective>(r.u8_below(kCollectives));
+  m.contract.type = static_cast<Type>(r.u8_below(kTypes));
+  m.contract.op = static_cast<Op>(r.u8_below(kOps));
+  m.contract.root = r.u32();
+  m.contract.count = r.u64();
+  m.contract.tag = r.u64();
+}
+
+void write(Writer& w, const Mismatch& m) {
+  w.u32(m.op);
+  w.text(m.text);
+}
+void read(Reader& r, Mismatch& m) {
+  m.op = r.u32();
+  m.text = r.text();
+}
+
+template <typename M>
+concept RankAndText = std::is_same_v<M, Abort> || std::is_same_v<M, Lost> || std::is_same_v<M, Left>;
+template <typename M>
+concept TextOnly = std::is_same_v<M, Refused> || std::is_same_v<M, Closing>;
+
+template <RankAndText M>
+void write(Writer& w, const M& m) {
+  w.u32(m.rank);
+  w.text(m.text);
+}
+template <RankAndText M>
+void read(Reader& r, M& m) {
+  m.rank = r.u32();
+  m.text = r.text();
+}
+template <TextOnly M>
+void write(Writer& w, const M& m) {
+  w.text(m.text);
+}
+template <TextOnly M>
+void read(Reader& r, M& m) {
+  m.text = r.text();
+}
+
+void write(Writer& w, const Stalled& m) {
+  w.u32(m.op);
+  size_t ranks = std::min(m.ranks.size(), kListMax);
+  w.u16(static_cast<uint16_t>(ranks));
+  for (size_t i = 0; i < ranks; ++i) w.u16(m.ranks[i]);
+  w.text(m.text);
+}
+void read(Reader& r, Stalled& m) {
+  m.op = r.u32();
+  m.ranks.resize(r.count(kListMax));
+  for (uint16_t& rank : m.ranks) rank = r.u16();
+  m.text = r.text();
+}
+
+// Makes the alternative with this index and reads it.
+template <size_t I = 0>
+void read_alternative(size_t index, Reader& reader, Message* message) {
+  if constexpr (I < std::variant_size_v<Message>) {
+    if (index == I) return read(reader, message->emplace<I>());
+    read_alternative<I + 1>(index, reader, message);
+  }
+}
+
+constexpr const char* kNames[] = {"Join",  "Admit", "Ready", "Start", "KeepAlive", "Report",  "Mismatch",
+                                  "Leave", "Abort", "Lost",  "Left",  "Refused",   "Closing", "Stalled"};
+static_assert(std::size(kNames) == std::variant_size_v<Message>);
+
+uint32_t take32(const std::byte* at) {
+  uint32_t value = 0;
+  for (int i = 0; i < 4; ++i) value = value << 8 | std::to_integer<uint32_t>(at[i]);
+  return value;
+}
+
+}  // namespace
+
+const char* name(TransportChoice choice) {
+  switch (choice) {
+    case TransportChoice::kAuto: return "auto";
+    case TransportChoice::kShm: return "shm";
+    case TransportChoice::kUdp: return "udp";
+  }
+  return "unknown transport";
+}
+
+const char* name(const Message& message) { return kNames[message.index()]; }
+
+bool transport_choice(std::string_view text, TransportChoice* choice) {
+  for (TransportChoice candidate : {TransportChoice::kAuto, TransportChoice::kShm, TransportChoice::kUdp}) {
+    if (text != name(candidate)) continue;
+    *choice = candidate;
+    return true;
+  }
+  return false;
+}
+
+void encode(const Message& message, std::vector<std::byte>* out) {
+  size_t begin = out->size();
+  Writer writer(out);
+  writer.u32(0);
+  writer.u8(kVersion);
+  writer.u8(static_cast<uint8_t>(message.index() + 1));
+  std::visit([&](const auto& m) { write(writer, m); }, message);
+  size_t length = out->size() - begin - 4;
+  GATUN_CHECK(length <= kFrameBytesMax);
+  for (size_t i = 0; i < 4; ++i) (*out)[begin + i] = std::byte(length >> (24 - 8 * i));
+}
+
+void Parser::push(std::span<const std::byte> bytes) {
+  buffer_.erase(buffer_.begin(), buffer_.begin() + static_cast<ptrdiff_t>(begin_));
+  begin_ = 0;
+  buffer_.insert(buffer_.end(), bytes.begin(), bytes.end());
+}
+
+Parser::Next Parser::fail(std::string why) {
+  error_ = std::move(why);
+  return Next::kError;
+}
+
+Parser::Next Parser::next(Message* message) {
+  if (!error_.empty()) return Next::kError;
+  std::span<const std::byte> in(buffer_.data() + begin_, buffer_.size() - begin_);
+  if (in.size() < 4) return Next::kMore;
+  size_t length = take32(in.data());
+  // Before anything else: whoever connects with another protocol (HTTP, TLS) shows up here with an absurd length.
+  if (length < 2 || length > kFrameBytesMax) return fail("does not speak Gatun's control protocol");
+  if (in.size() < 6) return Next::kMore;
+  unsigned version = std::to_integer<unsigned>(in[4]), type = std::to_integer<unsigned>(in[5]);
+  if (version != kVersion && type != kRefusedType) {
+    return fail("speaks control protocol " + std::to_string(version) + ", this is " + std::to_string(kVersion));
+  }
+  if (in.size() < 4 + length) return Next::kMore;
+  if (type == 0 || type > std::variant_size_v<Message>) {
+    return fail("sent a control message of unknown type " + std::to_string(type));
+  }
+  Reader reader(in.subspan(6, length - 2));
+  read_alternative(type - 1, reader, message);
+  if (!reader.done()) {
+    return fail(std::string("sent a malformed ") + kNames[type - 1] + " message of " + std::to_string(length) + " bytes");
+  }
+  begin_ += 4 + length;
+  return Next::kMessage;
+}
+
+}  // namespace gatun::control
