@@ -257,14 +257,19 @@ uint32_t take32(const std::byte* at) {
 
 const char* name(TransportChoice choice) {
   switch (choice) {
-    case TransportChoice::kAuto: return "auto";
-    case TransportChoice::kShm: return "shm";
-    case TransportChoice::kUdp: return "udp";
+    case TransportChoice::kAuto:
+      return "auto";
+    case TransportChoice::kShm:
+      return "shm";
+    case TransportChoice::kUdp:
+      return "udp";
   }
   return "unknown transport";
 }
 
-const char* name(const Message& message) { return kNames[message.index()]; }
+const char* name(const Message& message) {
+  return kNames[message.index()];
+}
 
 bool transport_choice(std::string_view text, TransportChoice* choice) {
   for (TransportChoice candidate : {TransportChoice::kAuto, TransportChoice::kShm, TransportChoice::kUdp}) {

@@ -40,12 +40,12 @@ struct Join {
   TransportChoice transport = TransportChoice::kAuto;
   // Facts of this rank.
   uint32_t path_payload_bytes = 0;  // what one UDP packet to the switch carries, without Gatun's header
-  uint32_t receive_bytes = 0;       // its UDP receive buffer as the kernel counts it; 0 = no limit
+  uint32_t receive_bytes = 0;       // its UDP receive buffer as its transport states it; 0 = no limit
   uint32_t join_timeout_ms = 0;     // it gives up after this long
   uint32_t pid = 0;
-  std::string host;                 // host name, for messages
-  std::string host_identity;        // equal texts share memory (os.h)
-  std::string software;             // "gatun 0.1.0", for messages
+  std::string host;           // host name, for messages
+  std::string host_identity;  // equal texts share memory (os.h)
+  std::string software;       // "gatun 0.1.0", for messages
 };
 
 // Controller to worker: all ranks are here and the switch has room. Attach, prove every tree's data path, then say Ready.
@@ -61,9 +61,9 @@ struct Admit {
   uint32_t payload_bytes = 0;
   uint64_t first_seq = 0;
   uint32_t first_op = 0;
-  uint32_t keepalive_ms = 0;  // a side that is silent for this long is lost; speak every third of it
+  uint32_t keepalive_ms = 0;                          // a side that is silent for this long is lost; speak every third of it
   TransportChoice transport = TransportChoice::kUdp;  // of this rank; never kAuto
-  std::string shm_socket;     // abstract unix socket name without its leading zero byte; "" without shm
+  std::string shm_socket;  // abstract unix socket name without its leading zero byte; "" without shm
   std::vector<Tree> trees;
 };
 
@@ -89,7 +89,8 @@ struct Mismatch {  // controller to every rank that reported op, the same text: 
 
 struct Leave {};  // worker: orderly end
 
-// Worker: I give up for all of us (gatun_comm_abort, or a data path that cannot be proven). Controller to the others: rank did.
+// Worker: I give up for all of us (gatun_comm_abort, or a data path that cannot be proven). Controller to the others: rank
+// did.
 struct Abort {
   uint32_t rank = 0;  // filled in by the controller
   std::string text;

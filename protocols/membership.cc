@@ -21,8 +21,12 @@ constexpr size_t kPastHandles = 16;
 constexpr size_t kRefusalsKept = 4;
 constexpr uint32_t kPayloadBytesMax = 1 << 20;
 
-std::string quoted(const std::string& text) { return "'" + text + "'"; }
-std::string setting_text(uint32_t value) { return value == 0 ? "auto" : std::to_string(value); }
+std::string quoted(const std::string& text) {
+  return "'" + text + "'";
+}
+std::string setting_text(uint32_t value) {
+  return value == 0 ? "auto" : std::to_string(value);
+}
 
 struct Agreement {
   const char* setting;
@@ -50,7 +54,8 @@ void Membership::on_open(ConnId conn, const std::string& peer_address, TimeNs no
   Connection& connection = connections_[conn];
   connection = Connection{.peer = peer_address, .close_at = now + config_.hello_timeout};
   if (connections_.size() > config_.connections_max) {
-    refuse(conn, connection, "the switch already has its maximum of " + std::to_string(config_.connections_max) + " connections");
+    refuse(conn, connection,
+           "the switch already has its maximum of " + std::to_string(config_.connections_max) + " connections");
   }
 }
 
@@ -112,8 +117,8 @@ void Membership::on_join(ConnId id, Connection& connection, const Join& join, Ti
   Job* job = named == names_.end() ? nullptr : jobs_.at(named->second).get();
   if (error.empty() && job && job->state != Job::kJoining) {
     const auto holder = std::find_if(job->members.begin(), job->members.end(), [](const auto& m) { return m && !m->left; });
-    error = "job name " + quoted(join.job) + " is in use by a running job of " + std::to_string(job->size()) + " ranks, among them " +
-            (*holder)->text() + "; wait for its end or set another job name";
+    error = "job name " + quoted(join.job) + " is in use by a running job of " + std::to_string(job->size()) +
+            " ranks, among them " + (*holder)->text() + "; wait for its end or set another job name";
   }
   if (error.empty() && job) {
     std::string contradiction = check_agreement(*job, join);
@@ -140,7 +145,8 @@ void Membership::on_join(ConnId id, Connection& connection, const Join& join, Ti
   if (!job) job = make_job(join, now);
   const TimeNs asked = join.join_timeout_ms == 0 ? kNever : join.join_timeout_ms * kMs;
   const TimeNs patience = std::min(asked, config_.join_timeout_max);
-  job->members[join.rank] = Member{.conn = id, .rank = join.rank, .join = join, .patience = patience, .join_deadline = now + patience, .heard = now};
+  job->members[join.rank] = Member{
+      .conn = id, .rank = join.rank, .join = join, .patience = patience, .join_deadline = now + patience, .heard = now};
   connection.state = Connection::kMember;
   connection.job = job->plan.job;
   connection.rank = join.rank;
@@ -153,19 +159,20 @@ std::string Membership::check_join(const Join& join) const {
   if (join.job.empty()) return "the job name is empty; set a job name";
   if (join.size == 0) return "a job of 0 ranks cannot run; the size must be at least 1";
   if (join.size > kRanksMax) {
-    return "rank " + std::to_string(join.rank) + " of " + std::to_string(join.size) + " is refused: this switch takes at most " +
-           std::to_string(kRanksMax) + " ranks per job";
+    return "rank " + std::to_string(join.rank) + " of " + std::to_string(join.size) +
+           " is refused: this switch takes at most " + std::to_string(kRanksMax) + " ranks per job";
   }
   if (join.rank >= join.size) {
-    return "rank " + std::to_string(join.rank) + " is out of range: a job of " + std::to_string(join.size) + " ranks has ranks 0 to " +
-           std::to_string(join.size - 1);
+    return "rank " + std::to_string(join.rank) + " is out of range: a job of " + std::to_string(join.size) +
+           " ranks has ranks 0 to " + std::to_string(join.size - 1);
   }
   if (join.trees < 1 || join.trees > std::min(config_.trees_max, kTreesMax)) {
     return "setting trees is " + std::to_string(join.trees) + "; this switch takes 1 to " +
            std::to_string(std::min(config_.trees_max, kTreesMax));
   }
   if (join.window != 0 && (!std::has_single_bit(join.window) || join.window < 2 || join.window > kWindowMax)) {
-    return "setting window is " + std::to_string(join.window) + "; it must be a power of two from 2 to " + std::to_string(kWindowMax);
+    return "setting window is " + std::to_string(join.window) + "; it must be a power of two from 2 to " +
+           std::to_string(kWindowMax);
   }
   if (join.payload_bytes % 64 != 0 || join.payload_bytes > kPayloadBytesMax) {
     return "setting payload is " + std::to_string(join.payload_bytes) + "; it must be a multiple of 64 up to " +
@@ -187,14 +194,14 @@ std::string Membership::check_agreement(const Job& job, const Join& join) const 
   for (const auto& member : job.members) {
     if (!member) continue;
     if (member->join.size != join.size) {
-      return "job " + quoted(join.job) + ": " + newcomer.text() + " says " + std::to_string(join.size) + " ranks, " + member->text() +
-             " says " + std::to_string(member->join.size) + "; start all ranks with the same size";
+      return "job " + quoted(join.job) + ": " + newcomer.text() + " says " + std::to_string(join.size) + " ranks, " +
+             member->text() + " says " + std::to_string(member->join.size) + "; start all ranks with the same size";
     }
     for (const Agreement& agreement : kAgreements) {
       const std::string theirs = agreement.text(member->join), ours = agreement.text(join);
       if (theirs == ours) continue;
-      return "job " + quoted(join.job) + ": setting " + agreement.setting + " differs: " + member->text() + " has " + theirs + ", " +
-             newcomer.text() + " has " + ours + "; give all ranks the same";
+      return "job " + quoted(join.job) + ": setting " + agreement.setting + " differs: " + member->text() + " has " +
+             theirs + ", " + newcomer.text() + " has " + ours + "; give all ranks the same";
     }
     break;  // all ranks that are here agree with each other
   }
@@ -220,7 +227,8 @@ Membership::Job* Membership::make_job(const Join& join, TimeNs now) {
 uint32_t Membership::make_handle(uint32_t index) {
   std::deque<uint32_t>& past = past_[index];
   uint32_t epoch = static_cast<uint32_t>(config_.random() >> (32 + kIndexBits));
-  while (epoch == 0 || std::find(past.begin(), past.end(), epoch) != past.end()) epoch = (epoch + 1) & ((1u << (32 - kIndexBits)) - 1);
+  while (epoch == 0 || std::find(past.begin(), past.end(), epoch) != past.end())
+    epoch = (epoch + 1) & ((1u << (32 - kIndexBits)) - 1);
   past.push_back(epoch);
   if (past.size() > kPastHandles) past.pop_front();
   return epoch << kIndexBits | index;
@@ -231,7 +239,8 @@ void Membership::plan(Job& job) {
   std::vector<Join> joins;
   for (const auto& member : job.members) {
     joins.push_back(member->join);
-    const bool shares_memory = !config_.facts.host_identity.empty() && member->join.host_identity == config_.facts.host_identity;
+    const bool shares_memory =
+        !config_.facts.host_identity.empty() && member->join.host_identity == config_.facts.host_identity;
     job.plan.shm.push_back(shares_memory && member->join.transport != control::TransportChoice::kUdp);
   }
   const Result<Sizing> sizing = size_job(config_.facts, joins, job.plan.shm);
@@ -304,7 +313,8 @@ void Membership::on_end(Job& job, uint32_t rank, const std::string& why, bool ab
 void Membership::leave(Job& job, uint32_t rank, TimeNs now) {
   Member& member = *job.members[rank];
   Connection& connection = connections_.at(member.conn);
-  if (job.state == Job::kAdmitting || job.state == Job::kProving) return on_end(job, rank, "it left before the job had started", false, now);
+  if (job.state == Job::kAdmitting || job.state == Job::kProving)
+    return on_end(job, rank, "it left before the job had started", false, now);
   connection.state = Connection::kDone;
   connection.close_at = now + config_.linger;
   if (job.state == Job::kJoining) return drop_joining(job, rank);
@@ -353,7 +363,8 @@ void Membership::refuse_all(Job& job, const std::string& text) {
   for (const auto& member : job.members) {
     if (!member) continue;
     auto connection = connections_.find(member->conn);
-    if (connection != connections_.end() && connection->second.state == Connection::kMember) refuse(member->conn, connection->second, text);
+    if (connection != connections_.end() && connection->second.state == Connection::kMember)
+      refuse(member->conn, connection->second, text);
   }
   end_job(job.plan.job, 0);  // nobody lingers: all connections are being closed
 }

@@ -1,5 +1,6 @@
-// Membership: the controller's side of all jobs. It decides who may join, when a job starts, who is lost, and what the others
-// are told. Pure: connections are numbers, time is an argument, randomness is passed in; the daemon does what it says.
+// Membership: the controller's side of all jobs. It decides who may join, when a job starts, who is lost, and what the
+// others are told. Pure: connections are numbers, time is an argument, randomness is passed in; the daemon does what it
+// says.
 //
 //   joining -> admitting -> proving -> running -> gone
 //
@@ -25,8 +26,8 @@ namespace gatun {
 
 using ConnId = uint32_t;
 
-inline constexpr uint32_t kRanksMax = 64;     // of a job at one switch: Aggregator's kChildrenMax
-inline constexpr uint32_t kJobsMax = 1024;    // the handle's low 10 bits
+inline constexpr uint32_t kRanksMax = 64;   // of a job at one switch: Aggregator's kChildrenMax
+inline constexpr uint32_t kJobsMax = 1024;  // the handle's low 10 bits
 
 // What the members of a job agreed on; the switch is set up by it.
 struct JobPlan {
@@ -42,7 +43,7 @@ struct JobPlan {
 
 // What the switch answers to a plan.
 struct Admission {
-  Status status;                       // not ok: the sentence goes to all ranks
+  Status status;  // not ok: the sentence goes to all ranks
   struct Tree {
     uint16_t port = 0;
     uint8_t lane = 0;
@@ -53,9 +54,10 @@ struct Admission {
 
 // Facts of the switch that plans are computed from.
 struct SwitchFacts {
-  std::string host_identity;          // ranks with the same one can use shm; "" = no shm here
-  uint32_t udp_payload_bytes = 0;     // most payload of one UDP packet; 0 = no udp here
-  uint32_t udp_receive_bytes = 0;     // receive buffer of one lane, as the kernel counts it; 0 = no limit
+  std::string host_identity;       // ranks with the same one can use shm; "" = no shm here
+  uint32_t udp_payload_bytes = 0;  // most payload of one UDP packet; 0 = no udp here
+  uint32_t udp_receive_bytes = 0;  // receive buffer of one lane as its transport states it; 0 = no limit
+  uint32_t udp_buffers = 0;        // packets that one lane can hold unreleased; 0 = no limit
   uint32_t lanes = 1;
 };
 
@@ -65,17 +67,17 @@ class Membership {
     SwitchFacts facts;
     uint32_t jobs_max = 64;
     uint32_t connections_max = 4096;
-    uint32_t trees_max = 16;                  // of one job
-    TimeNs join_timeout_max = 3600 * kSecond; // ranks give their own; this bounds it
-    TimeNs ready_timeout = 30 * kSecond;      // from admission to the last Ready
-    TimeNs hello_timeout = 10 * kSecond;      // a connection that has not joined by then is closed
+    uint32_t trees_max = 16;                   // of one job
+    TimeNs join_timeout_max = 3600 * kSecond;  // ranks give their own; this bounds it
+    TimeNs ready_timeout = 30 * kSecond;       // from admission to the last Ready
+    TimeNs hello_timeout = 10 * kSecond;       // a connection that has not joined by then is closed
     TimeNs keepalive = 30 * kSecond;
-    TimeNs report_wait = 1 * kSecond;         // for the ranks' contracts after the first report
-    TimeNs stall_wait = 200 * kMs;            // for the answers of the ranks that a Stalled names
-    TimeNs linger = 5 * kSecond;              // a rank of a finished job may stay connected this long
-    int64_t first_seq = -1;                   // -1: random; tests start near the wrap
+    TimeNs report_wait = 1 * kSecond;  // for the ranks' contracts after the first report
+    TimeNs stall_wait = 200 * kMs;     // for the answers of the ranks that a Stalled names
+    TimeNs linger = 5 * kSecond;       // a rank of a finished job may stay connected this long
+    int64_t first_seq = -1;            // -1: random; tests start near the wrap
     uint32_t first_op = 0;
-    std::function<uint64_t()> random;         // must be unguessable in production
+    std::function<uint64_t()> random;  // must be unguessable in production
   };
 
   struct Action {

@@ -39,13 +39,15 @@ void Membership::on_report(Job& job, Member& member, const control::Report& repo
   for (const control::Mismatch& answer : job.answered) {
     if (answer.op == report.op) return sends_.emplace_back(member.conn, answer), void();
   }
-  auto found = std::find_if(job.collections.begin(), job.collections.end(), [&](const Collection& c) { return c.op == report.op; });
+  auto found =
+      std::find_if(job.collections.begin(), job.collections.end(), [&](const Collection& c) { return c.op == report.op; });
   if (found == job.collections.end()) {
     if (job.collections.size() == kCollectionsMax) {
       answer_reports(job, job.collections.front());
       job.collections.pop_front();
     }
-    found = job.collections.insert(job.collections.end(), Collection{.op = report.op, .deadline = now + config_.report_wait});
+    found =
+        job.collections.insert(job.collections.end(), Collection{.op = report.op, .deadline = now + config_.report_wait});
   }
   found->contracts[member.rank] = report.contract;
   const bool complete = std::all_of(job.members.begin(), job.members.end(),
@@ -198,13 +200,16 @@ bool Membership::check_deadlines(Job& job, TimeNs now) {
       if (!member->ready) who += (who.empty() ? "" : ", ") + member->text();
     }
     return refuse_all(job, "job '" + job.plan.name + "' cannot start: no proof of the data path within " +
-                               spell_time(config_.ready_timeout) + " from " + who), false;
+                               spell_time(config_.ready_timeout) + " from " + who),
+           false;
   }
   if (job.state == Job::kRunning) {
     for (const auto& member : job.members) {
       if (member->left || member->heard + config_.keepalive > now) continue;
-      refuse(member->conn, connections_.at(member->conn), "nothing was heard from this rank for " + spell_time(now - member->heard));
-      return on_end(job, member->rank, "nothing was heard from it for " + spell_time(now - member->heard), false, now), false;
+      refuse(member->conn, connections_.at(member->conn),
+             "nothing was heard from this rank for " + spell_time(now - member->heard));
+      return on_end(job, member->rank, "nothing was heard from it for " + spell_time(now - member->heard), false, now),
+             false;
     }
   }
   return true;

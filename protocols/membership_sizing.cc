@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "protocols/aggregator.h"
 #include "protocols/membership.h"
 #include "protocols/packet.h"
 
@@ -15,39 +16,45 @@ constexpr uint32_t kUdpInFlightBytes = 1 << 20;  // per tree and rank: 100 Gbit/
 // Fewer chunks in flight than this leave the switch idle between a result and the next contribution.
 constexpr uint32_t kWindowGood = 8;
 
-constexpr uint32_t whole(uint32_t bytes) { return bytes & ~63u; }  // elements of every type stay whole
+constexpr uint32_t whole(uint32_t bytes) {
+  return bytes & ~63u;
+}  // elements of every type stay whole
 
-// What a UDP socket is charged for one unread packet (skb->truesize on Linux): up to 16 KiB the data lies in one power-of-two
-// block together with the headers and the 320 bytes of skb_shared_info, beyond that in pages. An estimate: if it is too
-// small, packets are lost and repeated, nothing worse.
+// What a UDP socket is charged for one unread packet (skb->truesize on Linux): up to 16 KiB the data lies in one
+// power-of-two block together with the headers and the 320 bytes of skb_shared_info, beyond that in pages. An estimate: if
+// it is too small, packets are lost and repeated, nothing worse.
 constexpr uint32_t kernel_bytes(uint32_t payload_bytes) {
   const uint32_t bytes = payload_bytes + static_cast<uint32_t>(kHeaderBytes) + 48 + 16 + 320;
   return bytes <= 16384 ? std::bit_ceil(bytes) + 256 : (bytes + 4095) / 4096 * 4096 + 512;
 }
 
-// The most chunks in flight per tree such that no receive buffer overflows: the switch's lane holds those of all ranks on all
-// its trees, a rank's those of all trees.
+// The most chunks in flight per tree such that nothing overflows: a lane of the switch holds those of all ranks on all its
+// trees, unread in its socket or as contributions that wait for others; a rank's socket holds those of all trees.
 uint32_t window_that_fits(const SwitchFacts& facts, const std::vector<control::Join>& members, const std::vector<bool>& shm,
                           uint32_t payload_bytes) {
-  const uint32_t charge = kernel_bytes(payload_bytes);
+  // A transport states half of what the kernel charges against, as socket(7) has it.
+  const uint32_t charge = (kernel_bytes(payload_bytes) + 1) / 2;
   const uint32_t trees = members[0].trees;
   const uint32_t trees_of_lane = (trees + facts.lanes - 1) / facts.lanes;
   uint32_t udp_ranks = 0;
-  uint64_t fits = UINT32_MAX;
+  uint64_t fits = kWindowMax;
   for (size_t rank = 0; rank < members.size(); ++rank) {
     if (shm[rank]) continue;
     ++udp_ranks;
-    if (members[rank].receive_bytes != 0) fits = std::min<uint64_t>(fits, members[rank].receive_bytes / charge / trees);
+    const uint32_t bytes = members[rank].receive_bytes;
+    if (bytes != 0) fits = std::min<uint64_t>(fits, bytes / charge / trees);
   }
-  if (facts.udp_receive_bytes != 0) fits = std::min<uint64_t>(fits, facts.udp_receive_bytes / charge / (udp_ranks * trees_of_lane));
+  const uint32_t streams = udp_ranks * trees_of_lane;
+  if (facts.udp_receive_bytes != 0) fits = std::min<uint64_t>(fits, facts.udp_receive_bytes / charge / streams);
+  if (facts.udp_buffers != 0) fits = std::min<uint64_t>(fits, facts.udp_buffers / streams);
   return static_cast<uint32_t>(fits);
 }
 
 }  // namespace
 
-// Payload: the least that any path and any setting allows. On a path without a real packet size (loopback) the largest is not
-// the best: eight packets of every rank must fit the receive buffers, else they are lost as soon as they are sent. So sizes
-// that fill the kernel's blocks are tried from the largest down until the window that fits is large enough.
+// Payload: the least that any path and any setting allows. On a path without a real packet size (loopback) the largest is
+// not the best: eight packets of every rank must fit the receive buffers, else they are lost as soon as they are sent. So
+// sizes that fill the kernel's blocks are tried from the largest down until the window that fits is large enough.
 Result<Sizing> size_job(const SwitchFacts& facts, const std::vector<control::Join>& members, const std::vector<bool>& shm) {
   const control::Join& first = members[0];  // settings agree on all ranks
   if (std::all_of(shm.begin(), shm.end(), [](bool is_shm) { return is_shm; })) {
@@ -58,8 +65,9 @@ Result<Sizing> size_job(const SwitchFacts& facts, const std::vector<control::Joi
   for (size_t rank = 0; rank < members.size(); ++rank) {
     if (shm[rank]) continue;
     if (whole(members[rank].path_payload_bytes) == 0) {
-      return Status(Code::kRefused, "the path of rank " + std::to_string(rank) + " (" + members[rank].host + ") carries only " +
-                                        std::to_string(members[rank].path_payload_bytes) + " bytes per packet, at least 64 are needed");
+      return Status(Code::kRefused, "the path of rank " + std::to_string(rank) + " (" + members[rank].host +
+                                        ") carries only " + std::to_string(members[rank].path_payload_bytes) +
+                                        " bytes per packet, at least 64 are needed");
     }
     limit = std::min(limit, members[rank].path_payload_bytes);
   }

@@ -25,7 +25,7 @@ struct Membership::Member {
   control::Join join;
   TimeNs patience = 0;  // it gives up joining after this long
   TimeNs join_deadline = 0;
-  TimeNs heard = 0;   // last sign of life
+  TimeNs heard = 0;  // last sign of life
   bool ready = false;
   bool left = false;  // in order; conn is no longer ours
   uint32_t started = 0, finished = 0;

@@ -32,17 +32,25 @@ void Log::write(LogLevel level, const char* format, va_list arguments) const {
   [[maybe_unused]] ssize_t written = ::write(fd_, line, size);
 }
 
-#define GATUN_LOG_BODY(level)        \
-  if (!shows(level)) return;         \
-  va_list arguments;                 \
-  va_start(arguments, format);       \
-  write(level, format, arguments);   \
+#define GATUN_LOG_BODY(level)      \
+  if (!shows(level)) return;       \
+  va_list arguments;               \
+  va_start(arguments, format);     \
+  write(level, format, arguments); \
   va_end(arguments)
 
-void Log::error(const char* format, ...) const { GATUN_LOG_BODY(LogLevel::kError); }
-void Log::warn(const char* format, ...) const { GATUN_LOG_BODY(LogLevel::kWarn); }
-void Log::info(const char* format, ...) const { GATUN_LOG_BODY(LogLevel::kInfo); }
-void Log::debug(const char* format, ...) const { GATUN_LOG_BODY(LogLevel::kDebug); }
+void Log::error(const char* format, ...) const {
+  GATUN_LOG_BODY(LogLevel::kError);
+}
+void Log::warn(const char* format, ...) const {
+  GATUN_LOG_BODY(LogLevel::kWarn);
+}
+void Log::info(const char* format, ...) const {
+  GATUN_LOG_BODY(LogLevel::kInfo);
+}
+void Log::debug(const char* format, ...) const {
+  GATUN_LOG_BODY(LogLevel::kDebug);
+}
 
 #undef GATUN_LOG_BODY
 

@@ -129,7 +129,8 @@ Result<std::vector<Endpoint>> resolve(const std::string& text, uint16_t default_
   addrinfo* found = nullptr;
   int error = getaddrinfo(host.c_str(), nullptr, &hints, &found);
   if (error != 0) {
-    return Status(Code::kSystem, "cannot find host '" + host + "': " + gai_strerror(error) + "; check the name or use an IP address");
+    return Status(Code::kSystem,
+                  "cannot find host '" + host + "': " + gai_strerror(error) + "; check the name or use an IP address");
   }
   std::vector<Endpoint> endpoints;
   for (addrinfo* info = found; info != nullptr; info = info->ai_next) {

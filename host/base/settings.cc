@@ -52,7 +52,8 @@ bool parse_window(std::string_view text, SettingValues* values) {
 
 bool parse_payload(std::string_view text, SettingValues* values) {
   uint64_t bytes = 0;
-  if (text != "auto" && (!parse_bytes(text, &bytes) || bytes < 64 || bytes > kPayloadBytesMax || bytes % 64 != 0)) return false;
+  if (text != "auto" && (!parse_bytes(text, &bytes) || bytes < 64 || bytes > kPayloadBytesMax || bytes % 64 != 0))
+    return false;
   values->payload_bytes = static_cast<uint32_t>(bytes);
   return true;
 }
@@ -83,7 +84,9 @@ constexpr Settings::Row kTable[] = {
     {"job", "default", "a name of 1 to 128 printable bytes", "name of the job; all ranks give the same",
      [](Text t, Values* v) { return parse_text(t, 128, &v->job); }},
     {"transport", "auto", "auto, shm or udp", "how packets travel; auto takes shm where the switch is on this host",
-     [](Text t, Values* v) { return parse_choice(t, {"auto", "shm", "udp"}, &v->transport); }},
+     [](Text t, Values* v) {
+       return parse_choice(t, {"auto", "shm", "udp"}, &v->transport);
+     }},
     {"trees", "1", "a number from 1 to 16", "aggregation trees of the job",
      [](Text t, Values* v) { return parse_number(t, 1, kTreesMax, &v->trees); }},
     {"window", "auto", "a power of two from 2 to 4096, or auto", "chunks in flight per tree", parse_window},
@@ -93,8 +96,10 @@ constexpr Settings::Row kTable[] = {
     {"join_timeout", "60s", "a time such as 30s or 500ms, at least 1ms", "deadline for all ranks to have joined",
      [](Text t, Values* v) { return parse_time(t, kMs, &v->join_timeout); }},
     {"keepalive", "30s", "a time such as 30s or 500ms, at least 30ms",
-     "a rank or switch that is silent for this long is lost", [](Text t, Values* v) { return parse_time(t, 30 * kMs, &v->keepalive); }},
-    {"stall_warning", "10s", "a time such as 10s, or 0 for never", "warn when an operation has waited this long for other ranks",
+     "a rank or switch that is silent for this long is lost",
+     [](Text t, Values* v) { return parse_time(t, 30 * kMs, &v->keepalive); }},
+    {"stall_warning", "10s", "a time such as 10s, or 0 for never",
+     "warn when an operation has waited this long for other ranks",
      [](Text t, Values* v) { return parse_time(t, 0, &v->stall_warning); }},
     {"memory", "256M", "a size such as 256M, at least 1M", "gatund: memory for all jobs", parse_memory},
     {"jobs", "64", "a number from 1 to 1024", "gatund: jobs at the same time",
@@ -111,7 +116,9 @@ constexpr Settings::Row kTable[] = {
     {"rto_min", "5ms", "a time such as 5ms, at least 10us", "least time after which a lost packet is sent again",
      [](Text t, Values* v) { return parse_time(t, 10 * kUs, &v->rto_min); }},
     {"log", "info", "error, warn, info or debug", "how much to write to stderr",
-     [](Text t, Values* v) { return parse_choice(t, {"error", "warn", "info", "debug"}, &v->log); }},
+     [](Text t, Values* v) {
+       return parse_choice(t, {"error", "warn", "info", "debug"}, &v->log);
+     }},
 };
 static_assert(std::size(kTable) == kSettings);
 
@@ -144,7 +151,9 @@ std::string default_path() {
 
 }  // namespace
 
-std::span<const Settings::Row> Settings::table() { return kTable; }
+std::span<const Settings::Row> Settings::table() {
+  return kTable;
+}
 
 Settings::Settings() {
   for (int i = 0; i < kSettings; ++i) {
@@ -173,7 +182,8 @@ Status Settings::take_flags(std::vector<std::string>* args) {
     }
     size_t equals = arg.find('=');
     bool flag = arg.size() > 2 && arg.compare(0, 2, "--") == 0;
-    std::string key = flag ? dashes_to_underscores(std::string_view(arg).substr(2, equals == arg.npos ? arg.npos : equals - 2)) : "";
+    std::string key =
+        flag ? dashes_to_underscores(std::string_view(arg).substr(2, equals == arg.npos ? arg.npos : equals - 2)) : "";
     int row = row_index(key);
     if (row < 0 && key != "config") {
       rest.push_back(arg);
@@ -185,7 +195,8 @@ Status Settings::take_flags(std::vector<std::string>* args) {
     } else if (i + 1 < args->size() && (*args)[i + 1].compare(0, 2, "--") != 0) {
       value = (*args)[++i];
     } else {
-      return Status(Code::kInvalidArgument, arg + " needs a value: " + (row < 0 ? "the path of a settings file" : kTable[row].expected));
+      return Status(Code::kInvalidArgument,
+                    arg + " needs a value: " + (row < 0 ? "the path of a settings file" : kTable[row].expected));
     }
     if (row < 0) {
       config_path_ = value;

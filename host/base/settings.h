@@ -22,24 +22,24 @@ inline constexpr uint16_t kDefaultPort = 7117;
 
 // What the rest of the program reads. Defaults are in the table (settings.cc) and applied by Settings().
 struct SettingValues {
-  std::string address;      // where workers find the switch: "host", "host:port", "[v6]:port"
-  std::string listen;       // where gatund listens; "" = loopback, both families
-  uint16_t port = 0;        // of gatund: TCP control; UDP data from the same number up, one per lane; 0 = any free
+  std::string address;  // where workers find the switch: "host", "host:port", "[v6]:port"
+  std::string listen;   // where gatund listens; "" = loopback, both families
+  uint16_t port = 0;    // of gatund: TCP control; UDP data from the same number up, one per lane; 0 = any free
   std::string job;
-  std::string transport;    // "auto", "shm", "udp"
+  std::string transport;  // "auto", "shm", "udp"
   uint32_t trees = 0;
   uint32_t window = 0;         // chunks per tree, power of two; 0 = chosen at join
   uint32_t payload_bytes = 0;  // most payload of one packet, multiple of 64; 0 = what the path carries
   TimeNs timeout = 0;
   TimeNs join_timeout = 0;
-  TimeNs keepalive = 0;        // a peer silent for this long is lost; a sign of life goes out every third of it
-  TimeNs stall_warning = 0;    // 0 = never
-  uint64_t memory_bytes = 0;   // of gatund, for all jobs
+  TimeNs keepalive = 0;       // a peer silent for this long is lost; a sign of life goes out every third of it
+  TimeNs stall_warning = 0;   // 0 = never
+  uint64_t memory_bytes = 0;  // of gatund, for all jobs
   uint32_t jobs = 0;
   uint32_t lanes = 0;
-  TimeNs busy_poll = 0;        // spin this long before blocking
+  TimeNs busy_poll = 0;  // spin this long before blocking
   TimeNs rto_min = 0;
-  std::string log;             // "error", "warn", "info", "debug"
+  std::string log;  // "error", "warn", "info", "debug"
 };
 
 inline constexpr int kSettings = 18;
@@ -84,9 +84,9 @@ class Settings {
   const std::vector<std::string>& warnings() const { return warnings_; }
 
   static std::string nearest(std::string_view key);  // the setting that was probably meant; "" if none is near
-  static std::string help();         // lines for --help
-  static std::string sample_file();  // every key with its default, commented out
-  std::string describe() const;      // "key  value  where", one line each
+  static std::string help();                         // lines for --help
+  static std::string sample_file();                  // every key with its default, commented out
+  std::string describe() const;                      // "key  value  where", one line each
 
  private:
   SettingValues values_;

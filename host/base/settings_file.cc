@@ -2,9 +2,8 @@
 #define TOML_EXCEPTIONS 0
 #define TOML_HEADER_ONLY 1
 #define TOML_ENABLE_FORMATTERS 0
-#include <toml++/toml.h>
-
 #include <fcntl.h>
+#include <toml++/toml.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -27,7 +26,8 @@ Status read_all(const std::string& path, std::string* text) {
     if (size < 0) return system_error("read the settings file " + path, errno);
     text->append(block, static_cast<size_t>(size));
     if (text->size() > kFileBytesMax) {
-      return Status(Code::kInvalidArgument, "the settings file " + path + " has more than 1 MiB; it cannot be a settings file");
+      return Status(Code::kInvalidArgument,
+                    "the settings file " + path + " has more than 1 MiB; it cannot be a settings file");
     }
   }
 }

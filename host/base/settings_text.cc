@@ -56,8 +56,9 @@ std::string Settings::help() {
     out += "  " + padded(flag_name(row.key) + " VALUE", 24) + row.help + "\n" + std::string(26, ' ') + row.expected +
            " (default " + row.preset + ")\n";
   }
-  out += "  " + padded("--config FILE", 24) + "the settings file, also GATUN_CONFIG; else ~/.config/gatun/gatun.toml, else\n" +
-         std::string(26, ' ') + "/etc/gatun/gatun.toml\n";
+  out += "  " + padded("--config FILE", 24) +
+         "the settings file, also GATUN_CONFIG; else ~/.config/gatun/gatun.toml, else\n" + std::string(26, ' ') +
+         "/etc/gatun/gatun.toml\n";
   return out;
 }
 

@@ -10,8 +10,8 @@ struct Unit {
   uint64_t scale;
 };
 // Largest first: format picks the first that divides the value.
-constexpr Unit kDurations[] = {{"h", 3600 * uint64_t{kSecond}}, {"m", 60 * uint64_t{kSecond}}, {"s", kSecond}, {"ms", kMs},
-                               {"us", kUs}, {"ns", 1}};
+constexpr Unit kDurations[] = {
+    {"h", 3600 * uint64_t{kSecond}}, {"m", 60 * uint64_t{kSecond}}, {"s", kSecond}, {"ms", kMs}, {"us", kUs}, {"ns", 1}};
 constexpr Unit kSizes[] = {{"G", uint64_t{1} << 30}, {"M", uint64_t{1} << 20}, {"K", uint64_t{1} << 10}, {"", 1}};
 
 template <size_t N>
@@ -48,7 +48,9 @@ bool parse_duration(std::string_view text, TimeNs* out) {
   return true;
 }
 
-bool parse_bytes(std::string_view text, uint64_t* out) { return parse_scaled(text, kSizes, INT64_MAX, out); }
+bool parse_bytes(std::string_view text, uint64_t* out) {
+  return parse_scaled(text, kSizes, INT64_MAX, out);
+}
 
 bool parse_unsigned(std::string_view text, uint64_t max, uint64_t* out) {
   uint64_t value = 0;
@@ -62,6 +64,8 @@ std::string format_duration(TimeNs duration) {
   return duration == 0 ? "0" : format_scaled(static_cast<uint64_t>(duration), kDurations);
 }
 
-std::string format_bytes(uint64_t bytes) { return bytes == 0 ? "0" : format_scaled(bytes, kSizes); }
+std::string format_bytes(uint64_t bytes) {
+  return bytes == 0 ? "0" : format_scaled(bytes, kSizes);
+}
 
 }  // namespace gatun

@@ -51,7 +51,15 @@ std::string error_of(const Bytes& bytes) {
 std::vector<Message> samples() {
   return {
       Join{"train", 3, 8, 2, 64, 1408, TransportChoice::kUdp, 1472, 425984, 60000, 4711, "node7", "boot/1", "gatun 0.1.0"},
-      Admit{0x12345401, 0x0102030405060708, 64, 1408, 0xfffffff0, 7, 30000, TransportChoice::kShm, "gatun-7117",
+      Admit{0x12345401,
+            0x0102030405060708,
+            64,
+            1408,
+            0xfffffff0,
+            7,
+            30000,
+            TransportChoice::kShm,
+            "gatun-7117",
             {{7117, 0, 3}, {7118, 1, 3}}},
       Ready{},
       Start{},
@@ -125,7 +133,8 @@ TEST_CASE("next__every_truncated_body_is_malformed", "[control]") {
       cut[2] = std::byte((body + 2) >> 8);
       cut[3] = std::byte((body + 2) & 255);
       INFO(name(message) << " cut to " << body);
-      CHECK(error_of(cut) == std::string("sent a malformed ") + name(message) + " message of " + std::to_string(body + 2) + " bytes");
+      CHECK(error_of(cut) ==
+            std::string("sent a malformed ") + name(message) + " message of " + std::to_string(body + 2) + " bytes");
     }
     Bytes longer = whole + from_hex("00");
     longer[3] = std::byte(std::to_integer<int>(longer[3]) + 1);
@@ -186,11 +195,11 @@ TEST_CASE("encode__cuts_long_texts_and_control_characters_do_not_come_out", "[co
 }
 
 TEST_CASE("next__random_bytes_never_crash_and_buffers_stay_bounded", "[control]") {
-  std::mt19937 random(1);
+  std::mt19937 generator(1);
   std::vector<Message> messages = samples();
   for (int round = 0; round < 20000; ++round) {
-    Bytes bytes = frame(messages[random() % messages.size()]);
-    for (int flips = random() % 4; flips > 0; --flips) bytes[random() % bytes.size()] = std::byte(random());
+    Bytes bytes = frame(messages[generator() % messages.size()]);
+    for (int flips = generator() % 4; flips > 0; --flips) bytes[generator() % bytes.size()] = std::byte(generator());
     Parser parser;
     parser.push(bytes);
     Message message;

@@ -27,14 +27,30 @@ struct MembershipFixture {
   }
 
   static control::Join join(uint32_t rank, uint32_t size, const std::string& job = "train") {
-    return {.job = job, .rank = rank, .size = size, .path_payload_bytes = 1472, .receive_bytes = 1 << 20,
-            .join_timeout_ms = 10000, .pid = 1000 + rank, .host = "node" + std::to_string(rank), .host_identity = "there",
+    return {.job = job,
+            .rank = rank,
+            .size = size,
+            .path_payload_bytes = 1472,
+            .receive_bytes = 1 << 20,
+            .join_timeout_ms = 10000,
+            .pid = 1000 + rank,
+            .host = "node" + std::to_string(rank),
+            .host_identity = "there",
             .software = "test"};
   }
 
-  void open(ConnId conn) { machine.on_open(conn, "10.0.0.1:" + std::to_string(conn), now); pump(); }
-  void say(ConnId conn, const control::Message& message) { machine.on_message(conn, message, now); pump(); }
-  void close(ConnId conn, const std::string& why = "") { machine.on_close(conn, why, now); pump(); }
+  void open(ConnId conn) {
+    machine.on_open(conn, "10.0.0.1:" + std::to_string(conn), now);
+    pump();
+  }
+  void say(ConnId conn, const control::Message& message) {
+    machine.on_message(conn, message, now);
+    pump();
+  }
+  void close(ConnId conn, const std::string& why = "") {
+    machine.on_close(conn, why, now);
+    pump();
+  }
   void at(TimeNs time) {
     now = time;
     machine.on_timer(now);

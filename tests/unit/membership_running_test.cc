@@ -1,5 +1,4 @@
 #include "protocols/membership.h"
-
 #include "tests/unit/membership_fixture.h"
 
 namespace gatun {
@@ -22,8 +21,10 @@ TEST_CASE("on_timer__join_deadline_says_who_is_here_and_who_is_not", "[membershi
   CHECK(f.refusal(0) == "not refused");
   f.at(kBegin + 10 * kSecond);
   const std::string text = f.refusal(0);
-  CHECK(text.find("job 'train' is not complete after 10 s: waiting for ranks 2, 3 of 4; joined: 0 (node0, pid 1000), 1 (node1, pid "
-                  "1001); refused: node1: rank 1 of job 'train' is already taken") == 0);
+  CHECK(
+      text.find(
+          "job 'train' is not complete after 10 s: waiting for ranks 2, 3 of 4; joined: 0 (node0, pid 1000), 1 (node1, pid "
+          "1001); refused: node1: rank 1 of job 'train' is already taken") == 0);
   CHECK(f.refusal(1) == text);
   CHECK(f.machine.jobs() == 0);
   CHECK(f.actions.empty());
@@ -91,8 +92,9 @@ TEST_CASE("on_report__one_text_for_all", "[membership]") {
   for (uint32_t rank = 0; rank < 8; ++rank) {
     REQUIRE(f.last<Mismatch>(rank));
     CHECK(f.last<Mismatch>(rank)->op == 5);
-    CHECK(f.last<Mismatch>(rank)->text ==
-          "operation 5 differs between ranks: rank 0: allreduce of 409600 f32, sum; ranks 1-7: allreduce of 409598 f32, sum");
+    CHECK(
+        f.last<Mismatch>(rank)->text ==
+        "operation 5 differs between ranks: rank 0: allreduce of 409600 f32, sum; ranks 1-7: allreduce of 409598 f32, sum");
   }
   CHECK(f.machine.jobs() == 1);
 }
@@ -106,8 +108,9 @@ TEST_CASE("on_report__waits_a_bounded_time_and_says_who_is_missing", "[membershi
   f.at(kBegin + 1 * kSecond);
   CHECK(f.last<KeepAlive>(3));  // which was due as well; who has not reported is told when it does
   CHECK(f.said(3) == f.said(0) - 1);
-  const std::string text = "operation 7 differs between ranks: rank 0: allreduce of 3 bf16, sum; rank 1: allreduce of 3 f16, sum; no "
-                           "report from ranks 2, 3 within 1 s";
+  const std::string text =
+      "operation 7 differs between ranks: rank 0: allreduce of 3 bf16, sum; rank 1: allreduce of 3 f16, sum; no "
+      "report from ranks 2, 3 within 1 s";
   CHECK(f.inbox[0].at(f.said(0) - 2).index() == Message(Mismatch{}).index());
   CHECK(std::get<Mismatch>(f.inbox[0].at(f.said(0) - 2)).text == text);
   f.say(3, Report{7, {}});  // late: the same text, at once
@@ -119,7 +122,8 @@ TEST_CASE("on_report__equal_reports", "[membership]") {
   f.run(2);
   f.say(0, Report{1, {.count = 3}});
   f.say(1, Report{1, {.count = 3}});
-  CHECK(f.last<Mismatch>(0)->text == "operation 1 was refused, although the ranks that report agree: ranks 0, 1: allreduce of 3 f32, sum");
+  CHECK(f.last<Mismatch>(0)->text ==
+        "operation 1 was refused, although the ranks that report agree: ranks 0, 1: allreduce of 3 f32, sum");
 }
 
 TEST_CASE("on_report__a_flood_of_operations_stays_bounded", "[membership]") {
@@ -144,7 +148,8 @@ TEST_CASE("on_stalled__asks_and_answers_with_both_sides_progress", "[membership]
   REQUIRE(f.last<Stalled>(0));
   CHECK(f.last<Stalled>(0)->op == 12);
   CHECK(f.last<Stalled>(0)->text ==
-        "operation 12 of rank 0 waits for rank 1 (node1, pid 1001), which has started only 12 operations, against 13 of rank 0; rank "
+        "operation 12 of rank 0 waits for rank 1 (node1, pid 1001), which has started only 12 operations, against 13 of "
+        "rank 0; rank "
         "2 (node2, pid 1002), which has started it");
 }
 
@@ -156,7 +161,8 @@ TEST_CASE("on_stalled__a_stopped_rank_does_not_answer", "[membership]") {
   f.at(f.now + 200 * kMs);
   auto* stalled = std::get_if<Stalled>(&f.inbox[0].at(f.said(0) - 2));  // then a keep-alive was due
   REQUIRE(stalled);
-  CHECK(stalled->text == "operation 0 of rank 0 waits for rank 1 (node1, pid 1001), which does not answer and was last heard 1100 ms ago");
+  CHECK(stalled->text ==
+        "operation 0 of rank 0 waits for rank 1 (node1, pid 1001), which does not answer and was last heard 1100 ms ago");
 }
 
 TEST_CASE("on_stalled__a_rank_that_left", "[membership]") {
@@ -165,7 +171,8 @@ TEST_CASE("on_stalled__a_rank_that_left", "[membership]") {
   f.say(1, KeepAlive{.started = 4, .finished = 4});
   f.say(1, Leave{});
   f.say(0, Stalled{4, {1, 9, 0}, ""});
-  CHECK(f.last<Stalled>(0)->text == "operation 4 of rank 0 waits for rank 1 (node1, pid 1001), which has left the job after 4 operations");
+  CHECK(f.last<Stalled>(0)->text ==
+        "operation 4 of rank 0 waits for rank 1 (node1, pid 1001), which has left the job after 4 operations");
 }
 
 }  // namespace gatun

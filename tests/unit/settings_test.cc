@@ -1,5 +1,7 @@
 #include "host/base/settings.h"
 
+#include <unistd.h>
+
 #include <catch2/catch.hpp>
 #include <cstdio>
 #include <cstdlib>
@@ -7,8 +9,6 @@
 
 #include "host/base/log.h"
 #include "host/base/os.h"
-
-#include <unistd.h>
 
 namespace gatun {
 namespace {
@@ -126,7 +126,8 @@ TEST_CASE("read_file__errors_name_line_and_key", "[settings]") {
   CHECK(file_error("zzzzzzzzzzz = 2\n") == "FILE:1: unknown setting 'zzzzzzzzzzz'");
   CHECK(file_error("# x\ntrees = 0\n") == "FILE:2: trees is '0'; it must be a number from 1 to 16");
   CHECK(file_error("timeout = 30\n") == "FILE:1: timeout is '30'; it must be a time such as 30s or 500ms, at least 1ms");
-  CHECK(file_error("trees = [1]\n") == "FILE:1: trees is 'not a string or a whole number'; it must be a number from 1 to 16");
+  CHECK(file_error("trees = [1]\n") ==
+        "FILE:1: trees is 'not a string or a whole number'; it must be a number from 1 to 16");
   CHECK(file_error("trees = 1\ntrees = 2\n").substr(0, 7) == "FILE:2:");
   CHECK(file_error("trees 1\n").substr(0, 7) == "FILE:1:");
   CHECK(file_error(std::string("\xff\xfe\0", 3)).substr(0, 7) == "FILE:1:");
@@ -220,7 +221,9 @@ TEST_CASE("log__prefix_levels_and_long_lines", "[log]") {
 TEST_CASE("split_address__forms", "[os]") {
   std::string host;
   uint16_t port = 0;
-  auto good = [&](const char* text) { return split_address(text, 7117, &host, &port).ok() ? host + " " + std::to_string(port) : "error"; };
+  auto good = [&](const char* text) {
+    return split_address(text, 7117, &host, &port).ok() ? host + " " + std::to_string(port) : "error";
+  };
   CHECK(good("node1") == "node1 7117");
   CHECK(good("node1:80") == "node1 80");
   CHECK(good("::1") == "::1 7117");
