@@ -78,7 +78,7 @@ std::vector<Message> samples() {
 
 }  // namespace
 
-TEST_CASE("encode__golden_bytes", "[control]") {
+TEST_CASE("control_encode__golden_bytes", "[control]") {
   const char* golden[] = {
       "0000004a 01 01 0005 747261696e 00000003 00000008 00000002 00000040 00000580 02 000005c0 00068000 0000ea60 00001267"
       " 0005 6e6f646537 0006 626f6f742f31 000b 676174756e20302e312e30",
@@ -107,7 +107,7 @@ TEST_CASE("encode__golden_bytes", "[control]") {
   }
 }
 
-TEST_CASE("next__gives_back_what_was_encoded_however_the_bytes_arrive", "[control]") {
+TEST_CASE("parser_next__gives_back_what_was_encoded_however_the_bytes_arrive", "[control]") {
   Bytes stream;
   for (const Message& message : samples()) encode(message, &stream);
   for (size_t step : {size_t{1}, size_t{3}, size_t{64}, stream.size()}) {
@@ -125,7 +125,7 @@ TEST_CASE("next__gives_back_what_was_encoded_however_the_bytes_arrive", "[contro
   }
 }
 
-TEST_CASE("next__every_truncated_body_is_malformed", "[control]") {
+TEST_CASE("parser_next__every_truncated_body_is_malformed", "[control]") {
   for (const Message& message : samples()) {
     Bytes whole = frame(message);
     for (size_t body = 0; body + 6 < whole.size(); ++body) {
@@ -143,7 +143,7 @@ TEST_CASE("next__every_truncated_body_is_malformed", "[control]") {
   }
 }
 
-TEST_CASE("next__version_type_and_length", "[control]") {
+TEST_CASE("parser_next__version_type_and_length", "[control]") {
   CHECK(error_of(from_hex("00000002 03 01")) == "speaks control protocol 3, this is 1");
   CHECK(error_of(from_hex("00001000 03 01")) == "speaks control protocol 3, this is 1");  // before the body is there
   CHECK(error_of(from_hex("00000002 01 00")) == "sent a control message of unknown type 0");
@@ -155,7 +155,7 @@ TEST_CASE("next__version_type_and_length", "[control]") {
   CHECK(error_of({}) == "more");
 }
 
-TEST_CASE("next__refused_is_readable_from_any_version", "[control]") {
+TEST_CASE("parser_next__refused_is_readable_from_any_version", "[control]") {
   Parser parser;
   parser.push(from_hex("00000006 09 0c 0002 6e6f"));
   Message message;
@@ -163,7 +163,7 @@ TEST_CASE("next__refused_is_readable_from_any_version", "[control]") {
   CHECK(std::get<Refused>(message).text == "no");
 }
 
-TEST_CASE("next__values_outside_their_range_are_malformed", "[control]") {
+TEST_CASE("parser_next__values_outside_their_range_are_malformed", "[control]") {
   Bytes report = frame(samples()[5]);
   for (size_t field : {size_t{10}, size_t{11}, size_t{12}}) {  // collective, type, op
     Bytes bad = report;
@@ -174,7 +174,7 @@ TEST_CASE("next__values_outside_their_range_are_malformed", "[control]") {
   CHECK(error_of(from_hex("00000008 01 0e 0000000c 0041")).find("malformed Stalled") != std::string::npos);  // 65 ranks
 }
 
-TEST_CASE("next__after_an_error_stays_an_error", "[control]") {
+TEST_CASE("parser_next__after_an_error_stays_an_error", "[control]") {
   Parser parser;
   parser.push(from_hex("00000002 01 00"));
   Message message;
@@ -183,7 +183,7 @@ TEST_CASE("next__after_an_error_stays_an_error", "[control]") {
   CHECK(parser.next(&message) == Parser::Next::kError);
 }
 
-TEST_CASE("encode__cuts_long_texts_and_control_characters_do_not_come_out", "[control]") {
+TEST_CASE("control_encode__cuts_long_texts_and_control_characters_do_not_come_out", "[control]") {
   Parser parser;
   parser.push(frame(Refused{std::string(100000, 'x')}));
   Message message;
@@ -194,7 +194,7 @@ TEST_CASE("encode__cuts_long_texts_and_control_characters_do_not_come_out", "[co
   CHECK(std::get<Closing>(message).text == "a?b?[2J?\xc3\xa9");
 }
 
-TEST_CASE("next__random_bytes_never_crash_and_buffers_stay_bounded", "[control]") {
+TEST_CASE("parser_next__random_bytes_never_crash_and_buffers_stay_bounded", "[control]") {
   std::mt19937 generator(1);
   std::vector<Message> messages = samples();
   for (int round = 0; round < 20000; ++round) {
