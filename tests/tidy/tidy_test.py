@@ -2,14 +2,12 @@
 """tidy finds what it must find: each case plants one violation in a small clean tree and expects it by file and line."""
 
 import os
-import subprocess
-import sys
 import tempfile
 import unittest
 
 import cpp
+from tidy import Tidy
 
-TIDY = os.path.join(os.path.dirname(os.path.abspath(__file__)), "tidy.py")
 HEADER = "// What it is.\n#pragma once\n"
 CLEAN = {
     "README.md": "See [the header](protocols/a.h).\n",
@@ -28,25 +26,20 @@ def tidy(files):
             os.makedirs(os.path.dirname(os.path.join(root, path)), exist_ok=True)
             with open(os.path.join(root, path), "w", encoding="utf-8") as f:
                 f.write(text)
-        done = subprocess.run([sys.executable, TIDY, root], capture_output=True, text=True, check=False)
-        assert done.returncode in (0, 1), done.stderr
-        return done.returncode, done.stdout
+        return Tidy(root).run()
 
 
 class TidyTest(unittest.TestCase):
     def finds(self, path, text, place, words):
-        code, output = tidy({path: text})
-        self.assertEqual(code, 1, f"nothing found in {path}: {text[:80]!r}")
-        lines = [line for line in output.splitlines() if line.startswith(place)]
-        self.assertTrue(any(words in line for line in lines), f"no '{place} ... {words}' in:\n{output}")
-        self.assertIn("tidy: 1 complaints", output)
+        complaints = tidy({path: text})
+        self.assertEqual(len(complaints), 1, f"{path}: {text[:80]!r}: {complaints}")
+        self.assertTrue(complaints[0].startswith(place) and words in complaints[0], complaints[0])
 
     def passes(self, path, text):
-        code, output = tidy({path: text})
-        self.assertEqual((code, output), (0, ""))
+        self.assertEqual(tidy({path: text}), [])
 
     def test_clean_tree(self):
-        self.assertEqual(tidy({}), (0, ""))
+        self.assertEqual(tidy({}), [])
 
     def test_wrong_arrows(self):
         wrong = [
