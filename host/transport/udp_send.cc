@@ -53,9 +53,8 @@ int UdpSender::send_block(std::span<const TxPacket> packets) {
     return size;
   }
   ordered_blocks_ = kOrderedBlocks;
-  int front = 0;
-  while (front < size && message_of_[front] == kSettled) ++front;
-  return front;
+  return static_cast<int>(std::find_if(message_of_.begin(), message_of_.begin() + size, [](int m) { return m != kSettled; }) -
+                          message_of_.begin());
 }
 
 // Assigns each waiting packet to a message and returns the number of messages.

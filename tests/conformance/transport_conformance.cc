@@ -4,7 +4,6 @@
 #include <map>
 #include <set>
 
-#include "tests/conformance/conformance_case.h"
 #include "tests/conformance/harness.h"
 
 namespace gatun::conformance {
@@ -24,7 +23,9 @@ std::vector<uint32_t> sizes_up_to(uint32_t bytes_max) {
   return {sizes.begin(), sizes.end()};
 }
 
-CONFORMANCE_CASE(send__every_size_arrives_whole) {
+TEST_CASE("send__every_size_arrives_whole", "[conformance]") {
+  const std::string kind = GENERATE(from_range(kinds()));
+  CAPTURE(kind);
   auto harness = make_harness(kind, {.links = 1});
   introduce(*harness, 1);
   for (const uint32_t size : sizes_up_to(harness->payload_bytes_max())) {
@@ -45,7 +46,9 @@ CONFORMANCE_CASE(send__every_size_arrives_whole) {
   }
 }
 
-CONFORMANCE_CASE(send__mixed_sizes_in_one_burst) {
+TEST_CASE("send__mixed_sizes_in_one_burst", "[conformance]") {
+  const std::string kind = GENERATE(from_range(kinds()));
+  CAPTURE(kind);
   auto harness = make_harness(kind, {.links = 1});
   introduce(*harness, 1);
   const uint32_t most = std::min(harness->payload_bytes_max(), 4096u);
@@ -69,7 +72,9 @@ CONFORMANCE_CASE(send__mixed_sizes_in_one_burst) {
   }
 }
 
-CONFORMANCE_CASE(send__bursts_both_ways_with_many_peers) {
+TEST_CASE("send__bursts_both_ways_with_many_peers", "[conformance]") {
+  const std::string kind = GENERATE(from_range(kinds()));
+  CAPTURE(kind);
   constexpr int kLinks = 5;
   auto harness = make_harness(kind, {.links = kLinks});
   introduce(*harness, kLinks);
@@ -112,7 +117,9 @@ CONFORMANCE_CASE(send__bursts_both_ways_with_many_peers) {
   }
 }
 
-CONFORMANCE_CASE(send__payload_outside_the_arena) {
+TEST_CASE("send__payload_outside_the_arena", "[conformance]") {
+  const std::string kind = GENERATE(from_range(kinds()));
+  CAPTURE(kind);
   auto harness = make_harness(kind, {.links = 1});
   introduce(*harness, 1);
   std::vector<std::byte> elsewhere(harness->payload_bytes_max());
@@ -135,7 +142,9 @@ CONFORMANCE_CASE(send__payload_outside_the_arena) {
   }
 }
 
-CONFORMANCE_CASE(send__refuses_what_is_too_large_or_for_nobody) {
+TEST_CASE("send__refuses_what_is_too_large_or_for_nobody", "[conformance]") {
+  const std::string kind = GENERATE(from_range(kinds()));
+  CAPTURE(kind);
   auto harness = make_harness(kind, {.links = 2});
   introduce(*harness, 2);
   std::vector<std::byte> big(70000);
@@ -159,7 +168,9 @@ CONFORMANCE_CASE(send__refuses_what_is_too_large_or_for_nobody) {
   REQUIRE(harness->hub().stats().dropped_send == hub_dropped + 2);
 }
 
-CONFORMANCE_CASE(receive__honours_the_room_it_is_given) {
+TEST_CASE("receive__honours_the_room_it_is_given", "[conformance]") {
+  const std::string kind = GENERATE(from_range(kinds()));
+  CAPTURE(kind);
   auto harness = make_harness(kind, {.links = 1});
   introduce(*harness, 1);
   std::vector<TxPacket> packets;
@@ -177,7 +188,9 @@ CONFORMANCE_CASE(receive__honours_the_room_it_is_given) {
   REQUIRE(numbers.size() == 24);
 }
 
-CONFORMANCE_CASE(receive__buffers_held_long_and_released_out_of_order) {
+TEST_CASE("receive__buffers_held_long_and_released_out_of_order", "[conformance]") {
+  const std::string kind = GENERATE(from_range(kinds()));
+  CAPTURE(kind);
   auto harness = make_harness(kind, {.links = 1});
   introduce(*harness, 1);
   const uint32_t size = std::min(harness->payload_bytes_max(), 1408u);
@@ -227,7 +240,9 @@ CONFORMANCE_CASE(receive__buffers_held_long_and_released_out_of_order) {
   REQUIRE(harness->hub().stats().dropped_no_buffer == 0);
 }
 
-CONFORMANCE_CASE(receive__exhausted_buffers_recover) {
+TEST_CASE("receive__exhausted_buffers_recover", "[conformance]") {
+  const std::string kind = GENERATE(from_range(kinds()));
+  CAPTURE(kind);
   auto harness = make_harness(kind, {.links = 1, .buffers = 8});
   introduce(*harness, 1);
   if (harness->hub().caps().buffers == 0) return;  // holds no packet
@@ -256,7 +271,9 @@ CONFORMANCE_CASE(receive__exhausted_buffers_recover) {
   }
 }
 
-CONFORMANCE_CASE(adopt__forgotten_peers_can_come_back) {
+TEST_CASE("adopt__forgotten_peers_can_come_back", "[conformance]") {
+  const std::string kind = GENERATE(from_range(kinds()));
+  CAPTURE(kind);
   if (kind == "shm") return;  // a link that is detached stays so; shm has its own case
   auto harness = make_harness(kind, {.links = 3});
   introduce(*harness, 3);
