@@ -45,7 +45,6 @@ Membership::Membership(Config config) : config_(std::move(config)) {
   GATUN_CHECK(config_.jobs_max >= 1 && config_.jobs_max <= kJobsMax && config_.random);
   // Every index circulates, not only jobs_max of them: the more there are, the longer each rests.
   for (uint32_t index = 0; index < kJobsMax; ++index) free_indices_.push_back(index);
-  past_.resize(kJobsMax);
 }
 
 Membership::~Membership() = default;

@@ -148,7 +148,7 @@ class Membership {
   std::map<uint32_t, std::unique_ptr<Job>> jobs_;  // by handle
   std::map<std::string, uint32_t> names_;          // to handles; exactly the jobs in jobs_
   std::deque<uint32_t> free_indices_;              // first in, first out: an index rests as long as possible
-  std::vector<std::deque<uint32_t>> past_;         // per index: its last handles, which are not drawn again
+  std::map<uint32_t, std::deque<uint32_t>> past_;  // per index: its last epochs, which are not drawn again
   std::deque<std::pair<ConnId, control::Message>> sends_;
   std::deque<Action> actions_;
   std::deque<ConnId> closes_;

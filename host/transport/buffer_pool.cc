@@ -25,7 +25,12 @@ Result<std::unique_ptr<BufferPool>> BufferPool::make(uint32_t count, size_t buff
 }
 
 BufferPool::BufferPool(std::byte* memory, size_t mapped_bytes, size_t stride, uint32_t count)
-    : memory_(memory), mapped_bytes_(mapped_bytes), stride_(stride), references_(count, 0), free_(count), free_count_(count) {
+    : memory_(memory),
+      mapped_bytes_(mapped_bytes),
+      stride_(stride),
+      references_(count, 0),
+      free_(count),
+      free_count_(count) {
   for (uint32_t i = 0; i < count; ++i) free_[i] = count - 1 - i;  // the first buffers first
 }
 

@@ -58,7 +58,8 @@ bool send_reply(int fd, const Reply& reply, const ShmTicket* ticket) {
   message.msg_iov = &vector;
   message.msg_iovlen = 1;
   if (ticket != nullptr) {
-    const int fds[kTicketFds] = {ticket->region.get(), ticket->results.get(), ticket->up_bell.get(), ticket->down_bell.get()};
+    const int fds[kTicketFds] = {ticket->region.get(), ticket->results.get(), ticket->up_bell.get(),
+                                 ticket->down_bell.get()};
     message.msg_control = control;
     message.msg_controllen = sizeof(control);
     cmsghdr* rights = CMSG_FIRSTHDR(&message);

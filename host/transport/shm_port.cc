@@ -69,9 +69,8 @@ Status seal(int fd, int seals) {
 Status check_memory(int fd, uint64_t bytes, const char* what) {
   struct stat info {};
   const int seals = ::fcntl(fd, F_GET_SEALS);
-  if (seals >= 0 && (seals & F_SEAL_SHRINK) != 0 && ::fstat(fd, &info) == 0 && static_cast<uint64_t>(info.st_size) == bytes) {
-    return {};
-  }
+  const bool sealed = seals >= 0 && (seals & F_SEAL_SHRINK) != 0;
+  if (sealed && ::fstat(fd, &info) == 0 && static_cast<uint64_t>(info.st_size) == bytes) return {};
   return Status(Code::kRefused, std::string("the daemon's shared memory for ") + what +
                                     " is not as announced; gatund and this library may be of different versions");
 }
@@ -81,8 +80,8 @@ Status check_memory(int fd, uint64_t bytes, const char* what) {
 ShmShape ShmShape::make(uint32_t trees, uint32_t window, uint32_t payload_bytes) {
   // W contributions or answers per tree, and as many again for repeats, status and probes before anybody reads them.
   const uint32_t slots = std::bit_ceil(std::max(kSlotsMin, 4 * trees * window));
-  const uint64_t tree_bytes = uint64_t{window} * payload_bytes;
-  return {.payload_bytes = payload_bytes, .slots = slots, .tx_bytes = trees * tree_bytes, .result_bytes = 2 * trees * tree_bytes};
+  const uint64_t tx_bytes = uint64_t{trees} * window * payload_bytes;
+  return {.payload_bytes = payload_bytes, .slots = slots, .tx_bytes = tx_bytes, .result_bytes = 2 * tx_bytes};
 }
 
 bool ShmShape::valid() const {

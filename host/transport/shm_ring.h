@@ -131,7 +131,9 @@ class ShmConsumer {
   // Tells the producer; once for a burst.
   void consume() { ring_.control->consumed.store(next_, std::memory_order_release); }
 
-  const std::byte* cell(uint64_t index) const { return index < kShmCells ? ring_.cells + index * ring_.cell_bytes : nullptr; }
+  const std::byte* cell(uint64_t index) const {
+    return index < kShmCells ? ring_.cells + index * ring_.cell_bytes : nullptr;
+  }
 
   // Announces sleep; after it a sequentially consistent fence, then a last look by empty().
   void sleep() { ring_.control->sleeping.store(1, std::memory_order_relaxed); }

@@ -48,7 +48,7 @@ TransportStats make_stats(const UdpReceiver& receiver, const UdpSender& sender) 
 Status send_health(int error, const std::string& from) {
   if (error == 0) return {};
   if (error == EMSGSIZE) {
-    return Status(Code::kSystem, "packets from UDP " + from + " are larger than the MTU of their path; lower the payload size");
+    return Status(Code::kSystem, "packets from UDP " + from + " are larger than the MTU of their path; lower the payload");
   }
   return Status(Code::kSystem, "the system refuses packets from UDP " + from + ": " + std::strerror(error) +
                                    (error == EPERM ? "; a firewall rule may forbid them" : ""));

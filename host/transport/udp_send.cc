@@ -53,8 +53,9 @@ int UdpSender::send_block(std::span<const TxPacket> packets) {
     return size;
   }
   ordered_blocks_ = kOrderedBlocks;
-  return static_cast<int>(std::find_if(message_of_.begin(), message_of_.begin() + size, [](int m) { return m != kSettled; }) -
-                          message_of_.begin());
+  int front = 0;
+  while (front < size && message_of_[front] == kSettled) ++front;
+  return front;
 }
 
 // Assigns each waiting packet to a message and returns the number of messages.

@@ -116,7 +116,7 @@ uint32_t udp_payload_bytes_max(int fd, int family, bool connected) {
     const int path = six ? int_option(fd, IPPROTO_IPV6, IPV6_MTU, 0) : int_option(fd, IPPROTO_IP, IP_MTU, 0);
     if (path > 0) mtu = std::min(mtu, static_cast<uint32_t>(path));
   }
-  const uint32_t overhead = (six ? kIp6HeaderBytes : kIp4HeaderBytes) + kUdpHeaderBytes + static_cast<uint32_t>(kHeaderBytes);
+  const uint32_t overhead = (six ? kIp6HeaderBytes : kIp4HeaderBytes) + kUdpHeaderBytes + uint32_t{kHeaderBytes};
   return mtu > overhead ? (mtu - overhead) / 64 * 64 : 0;
 }
 

@@ -1,7 +1,7 @@
 // The transports that the suite runs over.
 #include <catch2/catch.hpp>
-#include <cstdio>
 
+#include "host/transport/lossy.h"
 #include "host/transport/shm.h"
 #include "host/transport/udp.h"
 #include "tests/conformance/harness.h"
@@ -84,27 +84,42 @@ class ShmHarness : public Harness {
   std::vector<std::unique_ptr<ShmLink>> links_;
 };
 
-bool has_udp6() {
-  static const bool there = [] {
-    auto hub = UdpHub::make(SocketAddress::parse("::1", 0).value(), {});
-    if (!hub.ok()) std::fprintf(stderr, "skipped: udp6: %s\n", hub.status().message());
-    return hub.ok();
-  }();
-  return there;
-}
+// Another harness's transports, each behind a Lossy without faults.
+class LossyHarness : public Harness {
+ public:
+  LossyHarness(std::unique_ptr<Harness> inner, const HarnessOptions& options) : inner_(std::move(inner)) {
+    hub_ = wrap(&inner_->hub());
+    for (int i = 0; i < options.links; ++i) links_.push_back(wrap(&inner_->link(i)));
+  }
+  Transport& hub() override { return *hub_; }
+  Transport& link(int index) override { return *links_[index]; }
+  uint32_t payload_bytes_max() override { return inner_->payload_bytes_max(); }
+  std::byte* hub_place(uint32_t place) override { return inner_->hub_place(place); }
+  std::byte* link_place(int link, uint32_t place) override { return inner_->link_place(link, place); }
+
+ private:
+  static std::unique_ptr<Lossy> wrap(Transport* transport) {
+    auto lossy = Lossy::make(transport, {});
+    REQUIRE(lossy.ok());
+    return std::move(lossy.value());
+  }
+  std::unique_ptr<Harness> inner_;
+  std::unique_ptr<Lossy> hub_;
+  std::vector<std::unique_ptr<Lossy>> links_;
+};
 
 }  // namespace
 
-std::vector<std::string> kinds() {
-  std::vector<std::string> all{"udp4"};
-  if (has_udp6()) all.push_back("udp6");
-  all.push_back("shm");
-  return all;
+std::string missing_for(const std::string& kind) {
+  if (kind != "udp6") return "";
+  auto hub = UdpHub::make(SocketAddress::parse("::1", 0).value(), {});
+  return hub.ok() ? "" : hub.status().message();
 }
 
 std::unique_ptr<Harness> make_harness(const std::string& kind, const HarnessOptions& options) {
   if (kind == "udp4") return std::make_unique<UdpHarness>("127.0.0.1", options);
   if (kind == "udp6") return std::make_unique<UdpHarness>("::1", options);
+  if (kind == "lossy") return std::make_unique<LossyHarness>(make_harness("udp4", options), options);
   if (kind == "shm") return std::make_unique<ShmHarness>(options);
   FAIL("no such kind: " << kind);
   return nullptr;

@@ -4,6 +4,7 @@
 #include <map>
 #include <set>
 
+#include "tests/conformance/conformance_case.h"
 #include "tests/conformance/harness.h"
 
 namespace gatun::conformance {
@@ -23,9 +24,7 @@ std::vector<uint32_t> sizes_up_to(uint32_t bytes_max) {
   return {sizes.begin(), sizes.end()};
 }
 
-TEST_CASE("send__every_size_arrives_whole", "[conformance]") {
-  const std::string kind = GENERATE(from_range(kinds()));
-  CAPTURE(kind);
+CONFORMANCE_CASE(send__every_size_arrives_whole) {
   auto harness = make_harness(kind, {.links = 1});
   introduce(*harness, 1);
   for (const uint32_t size : sizes_up_to(harness->payload_bytes_max())) {
@@ -46,9 +45,7 @@ TEST_CASE("send__every_size_arrives_whole", "[conformance]") {
   }
 }
 
-TEST_CASE("send__mixed_sizes_in_one_burst", "[conformance]") {
-  const std::string kind = GENERATE(from_range(kinds()));
-  CAPTURE(kind);
+CONFORMANCE_CASE(send__mixed_sizes_in_one_burst) {
   auto harness = make_harness(kind, {.links = 1});
   introduce(*harness, 1);
   const uint32_t most = std::min(harness->payload_bytes_max(), 4096u);
@@ -72,9 +69,7 @@ TEST_CASE("send__mixed_sizes_in_one_burst", "[conformance]") {
   }
 }
 
-TEST_CASE("send__bursts_both_ways_with_many_peers", "[conformance]") {
-  const std::string kind = GENERATE(from_range(kinds()));
-  CAPTURE(kind);
+CONFORMANCE_CASE(send__bursts_both_ways_with_many_peers) {
   constexpr int kLinks = 5;
   auto harness = make_harness(kind, {.links = kLinks});
   introduce(*harness, kLinks);
@@ -117,9 +112,7 @@ TEST_CASE("send__bursts_both_ways_with_many_peers", "[conformance]") {
   }
 }
 
-TEST_CASE("send__payload_outside_the_arena", "[conformance]") {
-  const std::string kind = GENERATE(from_range(kinds()));
-  CAPTURE(kind);
+CONFORMANCE_CASE(send__payload_outside_the_arena) {
   auto harness = make_harness(kind, {.links = 1});
   introduce(*harness, 1);
   std::vector<std::byte> elsewhere(harness->payload_bytes_max());
@@ -142,9 +135,7 @@ TEST_CASE("send__payload_outside_the_arena", "[conformance]") {
   }
 }
 
-TEST_CASE("send__refuses_what_is_too_large_or_for_nobody", "[conformance]") {
-  const std::string kind = GENERATE(from_range(kinds()));
-  CAPTURE(kind);
+CONFORMANCE_CASE(send__refuses_what_is_too_large_or_for_nobody) {
   auto harness = make_harness(kind, {.links = 2});
   introduce(*harness, 2);
   std::vector<std::byte> big(70000);
@@ -168,9 +159,7 @@ TEST_CASE("send__refuses_what_is_too_large_or_for_nobody", "[conformance]") {
   REQUIRE(harness->hub().stats().dropped_send == hub_dropped + 2);
 }
 
-TEST_CASE("receive__honours_the_room_it_is_given", "[conformance]") {
-  const std::string kind = GENERATE(from_range(kinds()));
-  CAPTURE(kind);
+CONFORMANCE_CASE(receive__honours_the_room_it_is_given) {
   auto harness = make_harness(kind, {.links = 1});
   introduce(*harness, 1);
   std::vector<TxPacket> packets;
@@ -188,9 +177,7 @@ TEST_CASE("receive__honours_the_room_it_is_given", "[conformance]") {
   REQUIRE(numbers.size() == 24);
 }
 
-TEST_CASE("receive__buffers_held_long_and_released_out_of_order", "[conformance]") {
-  const std::string kind = GENERATE(from_range(kinds()));
-  CAPTURE(kind);
+CONFORMANCE_CASE(receive__buffers_held_long_and_released_out_of_order) {
   auto harness = make_harness(kind, {.links = 1});
   introduce(*harness, 1);
   const uint32_t size = std::min(harness->payload_bytes_max(), 1408u);
@@ -240,9 +227,7 @@ TEST_CASE("receive__buffers_held_long_and_released_out_of_order", "[conformance]
   REQUIRE(harness->hub().stats().dropped_no_buffer == 0);
 }
 
-TEST_CASE("receive__exhausted_buffers_recover", "[conformance]") {
-  const std::string kind = GENERATE(from_range(kinds()));
-  CAPTURE(kind);
+CONFORMANCE_CASE(receive__exhausted_buffers_recover) {
   auto harness = make_harness(kind, {.links = 1, .buffers = 8});
   introduce(*harness, 1);
   if (harness->hub().caps().buffers == 0) return;  // holds no packet
@@ -271,9 +256,7 @@ TEST_CASE("receive__exhausted_buffers_recover", "[conformance]") {
   }
 }
 
-TEST_CASE("adopt__forgotten_peers_can_come_back", "[conformance]") {
-  const std::string kind = GENERATE(from_range(kinds()));
-  CAPTURE(kind);
+CONFORMANCE_CASE(adopt__forgotten_peers_can_come_back) {
   if (kind == "shm") return;  // a link that is detached stays so; shm has its own case
   auto harness = make_harness(kind, {.links = 3});
   introduce(*harness, 3);
