@@ -173,7 +173,8 @@ class Output(unittest.TestCase):
             peers.remove("mpi")
         if not peers:
             self.skipTest("neither Gloo nor Open MPI was there at build time")
-        run = gatun("perf", "-g", "2", "-b", "1K", "-e", "16K", "-f", "16", "--quick", "--reps", "2", "--vs", ",".join(peers))
+        run = gatun("perf", "-g", "2", "-b", "1K", "-e", "16K", "-f", "16", "--quick", "--reps", "2",
+                    "--vs", ",".join(peers))
         self.assertEqual(run.returncode, 0, run.stdout + run.stderr)
         self.assertRegex(run.stdout.splitlines()[-1], r"^worst ratio: \d+\.\d\d \((1K|16K) vs (gloo|mpi)\)$")
         self.assertEqual(run.stdout.count(" | "), len(peers) * 5, run.stdout)
