@@ -7,7 +7,8 @@
 // -0 < +0. f8e4m3 has no infinity: overflow becomes NaN (OCP 8-bit floating point, non-saturating conversion).
 //
 // reduce() dispatches at run time to the best instruction set (Google Highway); reduce_scalar() is the reference, and both
-// give equal bits on every instruction set.
+// give equal bits on every instruction set, whatever rounding or flush-to-zero mode the calling thread has set. Any thread
+// may call them at any time.
 #pragma once
 
 #include <cstddef>
@@ -22,19 +23,20 @@ inline constexpr int kReduceInputsMax = 64;
 struct ReduceArgs {
   Type type = Type::kF32;
   Op op = Op::kSum;
-  int inputs = 0;                     // 1..kReduceInputsMax; 1 copies or converts
-  const void* const* in = nullptr;    // any alignment; may equal out, must not overlap it otherwise
-  uint64_t partial = 0;               // bit k: in[k] is of partial_type(type), from a switch
-  void* out = nullptr;                // any alignment
-  bool out_partial = false;           // write partial_type(type), do not divide
-  uint32_t divisor = 1;               // kAvg: number of contributions below the root
+  int inputs = 0;                   // 1..kReduceInputsMax; 1 copies or converts
+  const void* const* in = nullptr;  // any alignment; one of out's element size may be out itself, else no overlap
+  uint64_t partial = 0;             // bit k: in[k] is of partial_type(type), from a switch
+  void* out = nullptr;              // any alignment
+  bool out_partial = false;         // write partial_type(type), do not divide
+  uint32_t divisor = 1;             // kAvg: number of contributions below the root
   size_t elems = 0;
 };
 
 void reduce(const ReduceArgs& args);
 void reduce_scalar(const ReduceArgs& args);
 
-// The instruction sets of this machine by name, best first, and a way to force one ("" = best again). Tests and benchmarks.
+// The instruction sets of this machine by name, best first, and a way to force one ("" = best again) for the whole process.
+// Tests and benchmarks only.
 int kernel_targets(const char** names, int names_max);
 bool force_kernel_target(const char* name);
 
