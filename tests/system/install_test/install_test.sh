@@ -9,7 +9,8 @@ fail() { echo "install_test: $*" >&2; exit 1; }
 
 rm -rf "$work"
 mkdir -p "$work"
-cmake --install "$build" --prefix "$work/first" >"$work/install.log" || { cat "$work/install.log"; fail "cmake --install failed"; }
+cmake --install "$build" --prefix "$work/first" >"$work/install.log" ||
+  { cat "$work/install.log"; fail "cmake --install failed"; }
 mv "$work/first" "$work/prefix"  # nothing may depend on where it was installed
 prefix=$work/prefix
 
