@@ -8,7 +8,7 @@
 
 namespace gatun {
 
-Aggregator::Aggregator(const Config& config) : config_(config) {
+Aggregator::Aggregator(const Config& config) : config_(config), void_next_(config.window) {
   GATUN_CHECK(std::has_single_bit(config.window) && config.window <= kWindowMax);
   GATUN_CHECK(config.children >= 1 && config.children <= kChildrenMax);
   all_ = config.children == 64 ? ~uint64_t{0} : (uint64_t{1} << config.children) - 1;
@@ -24,14 +24,6 @@ Aggregator::Decision Aggregator::on_contribution(const Header& header, bool cong
   }
   Bank& bank = banks_[decision.bank];
   const uint64_t bit = uint64_t{1} << header.child;
-  const int32_t behind_refused = serial_distance(header.seq, refused_seq_);
-  if (refused_any_ && behind_refused > 0 && behind_refused < static_cast<int32_t>(config_.window)) {
-    decision.drop = Drop::kStale;
-    return decision;
-  }
-  // Two windows on, nobody sends void chunks any more; forget them before the numbers wrap around to them.
-  if (behind_refused >= static_cast<int32_t>(2 * config_.window)) refused_any_ = false;
-
   const int32_t age = bank.state == kEmpty ? 1 : serial_distance(header.seq, bank.seq);
   if (age < 0) {
     decision.drop = Drop::kStale;
@@ -39,7 +31,7 @@ Aggregator::Decision Aggregator::on_contribution(const Header& header, bool cong
   }
   if (age > 0) {
     // A later chunk takes the bank. If the old one was still filling it was void (see worker.h) and its payloads go.
-    if (bank.state == kFilling) decision.released = bank.with_payload;
+    decision.released = held(bank);
     bank = Bank{.seq = header.seq,
                 .state = kFilling,
                 .contract = header.contract,
@@ -105,26 +97,37 @@ Aggregator::Decision Aggregator::on_result(const Header& header, bool congested)
   bank.refused = refused;
   bank.op = header.op;
   bank.contributors = header.contributors;
+  bank.with_payload = header.flags & kFlagEmpty ? 0 : 1;  // of the whole tree now, not only of what is below this switch
   bank.congested = congested || header.flags & kFlagCongested;
   decision.action = Action::kDeliver;
   if (refused) begin_void(bank.seq);
   return decision;
 }
 
-void Aggregator::begin_void(uint32_t seq) {
-  refused_any_ = true;
-  refused_seq_ = seq;
+// Everybody contributed to the refused chunk and so holds all answers up to W before it: what these banks hold besides the
+// void chunks nobody can ask for. Marked so, they also turn away contributions that come late.
+void Aggregator::begin_void(uint32_t refused_seq) {
+  for (uint32_t i = 1; i < 2 * config_.window; ++i) {
+    const uint32_t seq = refused_seq + i;
+    Bank& bank = banks_[index_of(seq)];
+    if (i < config_.window) {
+      if (bank.state != kEmpty && serial_distance(bank.seq, seq) > 0) continue;
+      bank = Bank{.seq = seq, .state = kVoid, .with_payload = held(bank)};
+    } else if (bank.state == kVoid && bank.seq == seq) {
+      bank.seq = seq - 2 * config_.window;  // behind a refused chunk that is void itself: this chunk is still to come
+    }
+  }
+  refused_seq_ = refused_seq;
   void_next_ = 1;
 }
 
 bool Aggregator::poll_void(uint32_t* index, uint64_t* released) {
-  while (refused_any_ && void_next_ < config_.window) {
-    const uint32_t seq = refused_seq_ + void_next_++;
-    Bank& bank = banks_[index_of(seq)];
-    if (bank.seq != seq || (bank.state != kFilling && bank.state != kCompleted)) continue;
-    *index = index_of(seq);
-    *released = bank.state == kFilling ? bank.with_payload : 0;
-    bank.state = kVoid;
+  while (void_next_ < config_.window) {
+    *index = index_of(refused_seq_ + void_next_++);
+    Bank& bank = banks_[*index];
+    if (bank.state != kVoid || bank.with_payload == 0) continue;
+    *released = bank.with_payload;
+    bank.with_payload = 0;
     return true;
   }
   return false;

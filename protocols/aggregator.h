@@ -70,8 +70,8 @@ class Aggregator {
   Decision on_contribution(const Header& header, bool congested);
   // A kResult packet of the parent (inner switches only).
   Decision on_result(const Header& header, bool congested);
-  // After a refusal was decided (kRefuse at the root, kDeliver of a refusal below it): voids one more of the banks behind the
-  // refused one and returns its decision-like release, until none is left (false).
+  // After a refusal was decided (kRefuse at the root, kDeliver of a refusal below it): the children whose payloads in one more
+  // of the void banks are no longer needed, until there is none (false). What is not asked for comes when the bank is taken.
   bool poll_void(uint32_t* bank, uint64_t* released);
 
   const Bank& bank(uint32_t index) const { return banks_[index]; }
@@ -79,6 +79,8 @@ class Aggregator {
   Header make_header(uint32_t index) const;
   // Children that have not contributed to this bank.
   uint64_t missing(uint32_t index) const { return all_ & ~banks_[index].arrived; }
+  // Children whose payloads in this bank the caller still keeps for it.
+  uint64_t held(uint32_t index) const { return held(banks_[index]); }
   bool root() const { return config_.root; }
   uint32_t banks() const { return static_cast<uint32_t>(banks_.size()); }
   uint32_t children() const { return config_.children; }
@@ -86,15 +88,15 @@ class Aggregator {
   uint32_t open_banks() const;
 
  private:
-  void begin_void(uint32_t seq);
+  void begin_void(uint32_t refused_seq);
+  static uint64_t held(const Bank& bank) { return bank.state == kFilling || bank.state == kVoid ? bank.with_payload : 0; }
   uint32_t index_of(uint32_t seq) const { return seq & (2 * config_.window - 1); }
 
   Config config_;
   uint64_t all_;
   std::vector<Bank> banks_;  // 2W, sized once
   uint32_t refused_seq_ = 0;  // latest refused chunk
-  uint32_t void_next_ = 0;    // chunks behind it that poll_void has looked at; W when done
-  bool refused_any_ = false;
+  uint32_t void_next_;        // chunks behind it that poll_void has looked at; W when done
 };
 
 }  // namespace gatun

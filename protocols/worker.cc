@@ -217,6 +217,17 @@ void Worker::on_status(uint32_t tree_index, uint32_t wire, TimeNs now) {
   tree.stalled = true;
 }
 
+bool Worker::find(uint32_t tree_index, uint32_t wire, Chunk* chunk) const {
+  if (tree_index >= config_.trees) return false;
+  const Tree& tree = trees_[tree_index];
+  const Seq seq = extend_seq(tree.base, wire);
+  if (seq < tree.base || seq >= tree.next || (tree.voiding && seq >= tree.refused)) return false;
+  const Entry& e = entry(tree, seq);
+  if (e.state != kSent) return false;
+  *chunk = {.tree = tree_index, .seq = seq, .op = e.op, .index = e.index, .repeat = e.repeats > 0, .void_payload = e.tombstone};
+  return true;
+}
+
 TimeNs Worker::poll_timer() const {
   TimeNs earliest = kNever;
   for (const Tree& tree : trees_) {

@@ -87,6 +87,8 @@ class Worker {
   uint32_t window_chunks(uint32_t tree) const { return trees_[tree].cwnd.chunks(); }
   TimeNs srtt(uint32_t tree) const { return trees_[tree].rtt.srtt_ns(); }
   Seq oldest(uint32_t tree) const { return trees_[tree].base; }  // lowest chunk without an answer
+  // The chunk that an answer with this number would be for; false if none in flight has it.
+  bool find(uint32_t tree, uint32_t seq, Chunk* chunk) const;
 
  private:
   enum EntryState : uint8_t { kNone, kSent, kHeld };
@@ -142,6 +144,7 @@ class Worker {
   uint64_t first_index(uint32_t tree, uint32_t op) const { return (tree + config_.trees - op % config_.trees) % config_.trees; }
   Operation& operation(uint32_t op) { return operations_[op & (kOperationsMax - 1)]; }
   Entry& entry(Tree& tree, Seq seq) { return tree.entries[seq & (config_.window - 1)]; }
+  const Entry& entry(const Tree& tree, Seq seq) const { return tree.entries[seq & (config_.window - 1)]; }
   bool live(uint32_t op) const { return op - op_head_ < op_tail_ - op_head_; }
 
   Config config_;

@@ -98,8 +98,7 @@ bool Node::remove(uint32_t job, uint8_t tree_index, Outbox* out) {
   Tree& tree = *table_[slot];
   for (; tree.remove_next < tree.machine.banks(); ++tree.remove_next) {
     if (out->full()) return true;
-    const Aggregator::Bank& bank = tree.machine.bank(tree.remove_next);
-    if (bank.state == Aggregator::kFilling) release(tree, tree.remove_next, bank.with_payload, out);
+    release(tree, tree.remove_next, tree.machine.held(tree.remove_next), out);
   }
   table_[slot].reset();
   --tree_count_;

@@ -124,6 +124,31 @@ TEST_CASE("on_contribution__refused_chunk_voids_the_window", "[aggregator]") {
   CHECK(root.on_contribution(data(5, 1), false).action == Action::kKeep);
 }
 
+TEST_CASE("on_contribution__void_chunks_stay_void_after_another_refusal", "[aggregator]") {
+  Aggregator root({.window = 4, .children = 2});
+  for (uint32_t seq : {0u, 4u}) {  // the chunk after the void ones is refused as well
+    root.on_contribution(data(seq, 0, 7), false);
+    CHECK(root.on_contribution(data(seq, 1, 8), false).action == Action::kRefuse);
+  }
+  CHECK(root.on_contribution(data(2, 0, 7), false).drop == Drop::kStale);
+  CHECK(root.open_banks() == 0);
+  CHECK(root.on_contribution(data(8, 0), false).action == Action::kKeep);
+  CHECK(root.on_contribution(data(10, 0), false).action == Action::kKeep);
+}
+
+TEST_CASE("on_contribution__a_void_chunk_voids_nothing_that_is_still_to_come", "[aggregator]") {
+  Aggregator root({.window = 4, .children = 2});
+  for (uint32_t seq : {2u, 0u}) {  // the later chunk is complete first; it is void itself once the earlier one is refused
+    root.on_contribution(data(seq, 0, 7), false);
+    CHECK(root.on_contribution(data(seq, 1, 8), false).action == Action::kRefuse);
+  }
+  CHECK(root.on_contribution(data(3, 0), false).drop == Drop::kStale);
+  for (uint32_t seq = 4; seq < 8; ++seq) {
+    CHECK(root.on_contribution(data(seq, 0), false).action == Action::kKeep);
+    CHECK(root.on_contribution(data(seq, 1), false).action == Action::kComplete);
+  }
+}
+
 TEST_CASE("on_contribution__later_chunk_releases_an_unfinished_one", "[aggregator]") {
   Aggregator root({.window = 2, .children = 2});
   root.on_contribution(data(0, 1), false);
@@ -166,6 +191,16 @@ TEST_CASE("inner__sends_up_repeats_up_and_delivers", "[aggregator]") {
   CHECK(inner.on_result(result(0), false).drop == Drop::kStale);
   CHECK(inner.on_contribution(data(0, 0), false).action == Action::kRepeat);
   CHECK(inner.open_banks() == 0);
+}
+
+TEST_CASE("inner__answer_carries_what_only_others_gave", "[aggregator]") {
+  Aggregator inner({.window = 4, .children = 1, .root = false});
+  Header empty = data(0, 0);
+  empty.flags = kFlagEmpty;
+  CHECK(inner.on_contribution(empty, false).action == Action::kComplete);
+  CHECK((inner.make_header(0).flags & kFlagEmpty) != 0);
+  CHECK(inner.on_result(result(0), false).action == Action::kDeliver);
+  CHECK((inner.make_header(0).flags & kFlagEmpty) == 0);
 }
 
 TEST_CASE("inner__refusal_goes_up_and_comes_down", "[aggregator]") {

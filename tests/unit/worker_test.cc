@@ -194,6 +194,19 @@ TEST_CASE("on_refused__not_our_operation_only_moves", "[worker]") {
   CHECK(sent[0].index == 0);
 }
 
+TEST_CASE("on_refused__what_was_done_at_once_does_not_fail", "[worker]") {
+  Worker worker(config(4, 2));
+  worker.submit(1);  // still runs, so the next one is not forgotten yet
+  const uint32_t op = worker.submit(0);
+  worker.submit(2);
+  drain(worker, 0);
+  // On the tree that the first operation does not use, others had a chunk of the second one.
+  const auto outcome = worker.on_refused(op % 2, wire_seq(kFirst), static_cast<uint16_t>(op), 0);
+  CHECK(outcome.verdict == Verdict::kFailed);
+  CHECK(outcome.op == op);
+  CHECK_FALSE(outcome.op_done);
+}
+
 TEST_CASE("on_refused__earlier_chunks_are_waited_for", "[worker]") {
   Worker worker(config(4));
   worker.submit(2);

@@ -1,0 +1,50 @@
+// Attach: from the controller's admission to proven data paths: opens the transports, and proves with packets of full size
+// that every tree's switch hears this rank and this rank hears it.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "host/base/os.h"
+#include "host/lib/datapath.h"
+#include "host/transport/transport.h"
+#include "host/transport/waiter.h"
+#include "protocols/control.h"
+#include "protocols/status.h"
+
+namespace gatun {
+
+// What the udp path to this address carries: for the join request. Zero fields where there is no udp.
+struct PathFacts {
+  uint32_t payload_bytes = 0;
+  uint32_t receive_bytes = 0;
+};
+PathFacts udp_path_facts(const Endpoint& controller);
+
+// Puts something between the datapath and a transport, for tests; null: nothing.
+using TransportWrapper = std::function<std::unique_ptr<Transport>(std::unique_ptr<Transport>)>;
+
+struct Attachment {
+  std::vector<std::unique_ptr<Transport>> links;  // one per lane of the switch that serves a tree of ours
+  std::vector<Datapath::TreePath> trees;
+  std::unique_ptr<Waiter> waiter;  // watches all links
+  bool reliable = false;
+  std::vector<std::string> names;  // per link: "10.0.0.2:4711 to 10.0.0.1:7117/udp", for sentences
+};
+
+struct AttachRequest {
+  const control::Admit* admit = nullptr;
+  Endpoint controller;  // the data path is at the same IP address
+  uint32_t rank = 0;
+  TransportWrapper wrap;
+};
+
+Result<Attachment> attach(const AttachRequest& request, TimeNs deadline);
+
+// Sends probes until every tree has answered. kSwitchLost: the sentence says between which addresses, and whether small
+// packets pass where full ones do not.
+Status prove(const control::Admit& admit, const Attachment& attachment, TimeNs patience);
+
+}  // namespace gatun

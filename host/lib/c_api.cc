@@ -1,0 +1,283 @@
+// The C boundary: checks every argument, turns Status into a code and keeps the sentence.
+#include "host/lib/c_api.h"
+
+#include <cstring>
+#include <exception>
+#include <new>
+
+#include "host/lib/c_api_options.h"
+#include "protocols/membership.h"
+
+using namespace gatun;
+
+struct gatun_comm {
+  std::unique_ptr<Communicator> communicator;
+  std::mutex mutex;
+  std::string last_error;  // guarded by mutex
+};
+
+namespace {
+
+thread_local std::string thread_error;   // of calls without a communicator
+thread_local std::string error_to_show;  // what gatun_last_error returned
+
+int keep(gatun_comm_t comm, const Status& status) {
+  if (status.ok()) return GATUN_SUCCESS;
+  if (comm) {
+    const std::lock_guard lock(comm->mutex);
+    comm->last_error = status.message();
+  } else {
+    thread_error = status.message();
+  }
+  return static_cast<int>(status.code());
+}
+
+Status invalid(std::string sentence) {
+  return {Code::kInvalidArgument, std::move(sentence)};
+}
+
+Status no_comm(const char* function) {
+  return invalid(std::string(function) + ": comm is NULL; create it with gatun_comm_create");
+}
+
+// What a collective call brings, before it is checked.
+struct Arguments {
+  const char* function;
+  Collective collective;
+  const void* send;
+  void* recv;
+  size_t count;
+  int type;
+  int op;
+  int root;
+};
+
+Status check(const Arguments& a, const Communicator::Facts& facts, Contract* contract) {
+  const std::string in = std::string(a.function) + ": ";
+  if (a.type < 0 || !valid_type(static_cast<unsigned>(a.type))) {
+    return invalid(in + "type " + std::to_string(a.type) + " is none of gatun_type_t");
+  }
+  if (a.op < 0 || !valid_op(static_cast<unsigned>(a.op))) {
+    return invalid(in + "op " + std::to_string(a.op) + " is none of gatun_op_t");
+  }
+  if (a.root < 0 || static_cast<uint32_t>(a.root) >= facts.ranks) {
+    return invalid(in + "root " + std::to_string(a.root) + " is out of range; the ranks are 0 to " +
+                   std::to_string(facts.ranks - 1));
+  }
+  contract->collective = a.collective;
+  contract->type = static_cast<Type>(a.type);
+  contract->op = static_cast<Op>(a.op);
+  contract->root = static_cast<uint32_t>(a.root);
+  contract->count = a.count;
+  const int64_t send_bytes = Operation::send_bytes(*contract, facts.rank, facts.ranks);
+  const int64_t recv_bytes = Operation::receive_bytes(*contract, facts.rank, facts.ranks);
+  if (send_bytes < 0 || recv_bytes < 0) {
+    return invalid(in + "count " + std::to_string(a.count) + " of " + name(contract->type) +
+                   " is more than memory can hold");
+  }
+  if (send_bytes > 0 && !a.send) return invalid(in + "send is NULL");
+  if (recv_bytes > 0 && !a.recv) return invalid(in + "recv is NULL");
+  return {};
+}
+
+int run(gatun_comm_t comm, const Arguments& arguments) {
+  if (!comm) return keep(nullptr, no_comm(arguments.function));
+  Contract contract;
+  Status status = check(arguments, comm->communicator->facts(), &contract);
+  if (status.ok()) status = comm->communicator->run(contract, arguments.send, arguments.recv);
+  return keep(comm, status);
+}
+
+int start(gatun_comm_t comm, const Arguments& arguments, const gatun_call_t* call, gatun_request_t* request) {
+  if (request) *request = nullptr;
+  if (!comm) return keep(nullptr, no_comm(arguments.function));
+  Contract contract;
+  Lane::Call options;
+  Status status = check(arguments, comm->communicator->facts(), &contract);
+  if (status.ok()) status = read_call(arguments.function, call, &options, &contract.tag);
+  if (status.ok() && !request && !options.done) {
+    status = invalid(std::string(arguments.function) +
+                     ": request is NULL and call gives no done function; nobody would learn of the end");
+  }
+  Request* started = nullptr;
+  if (status.ok()) {
+    status = comm->communicator->start(contract, arguments.send, arguments.recv, options, request ? &started : nullptr);
+  }
+  if (status.ok() && started) {
+    started->owner = comm;
+    *request = reinterpret_cast<gatun_request_t>(started);
+  }
+  return keep(comm, status);
+}
+
+// After its end: the request's code; it is free and the handle NULL.
+int finish(gatun_request_t* request) {
+  Request* done = reinterpret_cast<Request*>(*request);
+  auto* comm = static_cast<gatun_comm_t>(done->owner);
+  *request = nullptr;
+  return keep(comm, comm->communicator->take(done));
+}
+
+}  // namespace
+
+gatun_comm_t gatun::make_handle(std::unique_ptr<Communicator> communicator) {
+  return new gatun_comm{.communicator = std::move(communicator), .mutex = {}, .last_error = {}};
+}
+
+extern "C" {
+
+int gatun_version(int* version) {
+  if (!version) return keep(nullptr, invalid("gatun_version: version is NULL"));
+  *version = GATUN_VERSION_MAJOR * 10000 + GATUN_VERSION_MINOR * 100 + GATUN_VERSION_PATCH;
+  return GATUN_SUCCESS;
+}
+
+const char* gatun_error_string(int code) {
+  switch (code) {
+    case GATUN_SUCCESS: return "success";
+    case GATUN_IN_PROGRESS: return "in progress";
+    case GATUN_INVALID_ARGUMENT: return "invalid argument";
+    case GATUN_MISMATCH: return "ranks disagree on the operation";
+    case GATUN_TIMEOUT: return "timed out";
+    case GATUN_RANK_LOST: return "a rank is lost";
+    case GATUN_SWITCH_LOST: return "the switch is lost";
+    case GATUN_REFUSED: return "refused by the switch";
+    case GATUN_UNSUPPORTED: return "not supported";
+    case GATUN_SYSTEM: return "operating system error";
+    case GATUN_ABORTED: return "aborted";
+    case GATUN_INTERNAL: return "internal error";
+    default: return "unknown code";
+  }
+}
+
+const char* gatun_last_error(gatun_comm_t comm) {
+  if (!comm) return thread_error.c_str();
+  const std::lock_guard lock(comm->mutex);
+  error_to_show = comm->last_error;
+  return error_to_show.c_str();
+}
+
+int gatun_comm_create(gatun_comm_t* comm, int nranks, int rank, const gatun_options_t* options) {
+  if (!comm) return keep(nullptr, invalid("gatun_comm_create: comm is NULL"));
+  *comm = nullptr;
+  if (nranks < 1 || nranks > static_cast<int>(kRanksMax)) {
+    return keep(nullptr, invalid("gatun_comm_create: nranks is " + std::to_string(nranks) + "; a job has 1 to " +
+                                 std::to_string(kRanksMax) + " ranks"));
+  }
+  if (rank < 0 || rank >= nranks) {
+    return keep(nullptr, invalid("gatun_comm_create: rank " + std::to_string(rank) + " is out of range; " +
+                                 std::to_string(nranks) + " ranks are numbered 0 to " + std::to_string(nranks - 1)));
+  }
+  try {
+    std::vector<std::string> warnings;
+    Result<SettingValues> settings = load_settings(options, &warnings);
+    if (!settings.ok()) return keep(nullptr, settings.status());
+    Result<std::unique_ptr<Communicator>> made = Communicator::create({.settings = std::move(settings.value()),
+                                                                       .rank = static_cast<uint32_t>(rank),
+                                                                       .ranks = static_cast<uint32_t>(nranks)});
+    if (!made.ok()) return keep(nullptr, made.status());
+    for (const std::string& warning : warnings) made.value()->log().warn("%s", warning.c_str());
+    *comm = make_handle(std::move(made.value()));
+  } catch (const std::exception& error) {  // out of memory
+    return keep(nullptr, {Code::kSystem, std::string("gatun_comm_create: ") + error.what()});
+  }
+  return GATUN_SUCCESS;
+}
+
+int gatun_comm_destroy(gatun_comm_t comm) {
+  if (!comm) return keep(nullptr, no_comm("gatun_comm_destroy"));
+  delete comm;
+  return GATUN_SUCCESS;
+}
+
+int gatun_comm_abort(gatun_comm_t comm) {
+  if (!comm) return keep(nullptr, no_comm("gatun_comm_abort"));
+  comm->communicator->abort_job("gatun_comm_abort was called on rank " + std::to_string(comm->communicator->facts().rank));
+  return GATUN_SUCCESS;
+}
+
+int gatun_comm_async_error(gatun_comm_t comm) {
+  if (!comm) return keep(nullptr, no_comm("gatun_comm_async_error"));
+  return keep(comm, comm->communicator->failure());
+}
+
+int gatun_comm_stats(gatun_comm_t comm, gatun_stats_t* stats) {
+  if (!comm) return keep(nullptr, no_comm("gatun_comm_stats"));
+  return keep(comm, write_stats(comm->communicator->facts(), comm->communicator->stats(), stats));
+}
+
+int gatun_allreduce(const void* send, void* recv, size_t count, gatun_type_t type, gatun_op_t op, gatun_comm_t comm) {
+  return run(comm, {"gatun_allreduce", Collective::kAllReduce, send, recv, count, type, op, 0});
+}
+
+int gatun_reduce_scatter(const void* send, void* recv, size_t recv_count, gatun_type_t type, gatun_op_t op,
+                         gatun_comm_t comm) {
+  return run(comm, {"gatun_reduce_scatter", Collective::kReduceScatter, send, recv, recv_count, type, op, 0});
+}
+
+int gatun_allgather(const void* send, void* recv, size_t send_count, gatun_type_t type, gatun_comm_t comm) {
+  return run(comm, {"gatun_allgather", Collective::kAllGather, send, recv, send_count, type, GATUN_SUM, 0});
+}
+
+int gatun_broadcast(const void* send, void* recv, size_t count, gatun_type_t type, int root, gatun_comm_t comm) {
+  return run(comm, {"gatun_broadcast", Collective::kBroadcast, send, recv, count, type, GATUN_SUM, root});
+}
+
+int gatun_reduce(const void* send, void* recv, size_t count, gatun_type_t type, gatun_op_t op, int root, gatun_comm_t comm) {
+  return run(comm, {"gatun_reduce", Collective::kReduce, send, recv, count, type, op, root});
+}
+
+int gatun_barrier(gatun_comm_t comm) {
+  return run(comm, {"gatun_barrier", Collective::kBarrier, nullptr, nullptr, 0, GATUN_U8, GATUN_SUM, 0});
+}
+
+int gatun_iallreduce(const void* send, void* recv, size_t count, gatun_type_t type, gatun_op_t op, gatun_comm_t comm,
+                     const gatun_call_t* call, gatun_request_t* request) {
+  return start(comm, {"gatun_iallreduce", Collective::kAllReduce, send, recv, count, type, op, 0}, call, request);
+}
+
+int gatun_ireduce_scatter(const void* send, void* recv, size_t recv_count, gatun_type_t type, gatun_op_t op,
+                          gatun_comm_t comm, const gatun_call_t* call, gatun_request_t* request) {
+  return start(comm, {"gatun_ireduce_scatter", Collective::kReduceScatter, send, recv, recv_count, type, op, 0}, call,
+               request);
+}
+
+int gatun_iallgather(const void* send, void* recv, size_t send_count, gatun_type_t type, gatun_comm_t comm,
+                     const gatun_call_t* call, gatun_request_t* request) {
+  return start(comm, {"gatun_iallgather", Collective::kAllGather, send, recv, send_count, type, GATUN_SUM, 0}, call,
+               request);
+}
+
+int gatun_ibroadcast(const void* send, void* recv, size_t count, gatun_type_t type, int root, gatun_comm_t comm,
+                     const gatun_call_t* call, gatun_request_t* request) {
+  return start(comm, {"gatun_ibroadcast", Collective::kBroadcast, send, recv, count, type, GATUN_SUM, root}, call, request);
+}
+
+int gatun_ireduce(const void* send, void* recv, size_t count, gatun_type_t type, gatun_op_t op, int root, gatun_comm_t comm,
+                  const gatun_call_t* call, gatun_request_t* request) {
+  return start(comm, {"gatun_ireduce", Collective::kReduce, send, recv, count, type, op, root}, call, request);
+}
+
+int gatun_ibarrier(gatun_comm_t comm, const gatun_call_t* call, gatun_request_t* request) {
+  return start(comm, {"gatun_ibarrier", Collective::kBarrier, nullptr, nullptr, 0, GATUN_U8, GATUN_SUM, 0}, call, request);
+}
+
+int gatun_test(gatun_request_t* request) {
+  if (!request || !*request)
+    return keep(nullptr, invalid("gatun_test: the request is NULL; it is set to NULL when it is complete"));
+  Request* pending = reinterpret_cast<Request*>(*request);
+  if (!static_cast<gatun_comm_t>(pending->owner)->communicator->test(pending)) return GATUN_IN_PROGRESS;
+  return finish(request);
+}
+
+int gatun_wait(gatun_request_t* request, int64_t timeout_ms) {
+  if (!request || !*request)
+    return keep(nullptr, invalid("gatun_wait: the request is NULL; it is set to NULL when it is complete"));
+  Request* pending = reinterpret_cast<Request*>(*request);
+  const bool limited = timeout_ms >= 0 && timeout_ms < kNever / kMs / 2;
+  const TimeNs until = limited ? now_ns() + timeout_ms * kMs : kNever;
+  if (!static_cast<gatun_comm_t>(pending->owner)->communicator->wait(pending, until)) return GATUN_IN_PROGRESS;
+  return finish(request);
+}
+
+}  // extern "C"

@@ -1,0 +1,113 @@
+#include "host/lib/c_api_options.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+
+#include "host/lib/c_api.h"
+
+namespace gatun {
+namespace {
+
+// Copies the part of a caller's struct that both sides know. What a newer caller has set beyond that cannot be honoured.
+template <typename T>
+Status read_struct(const T* from, const std::string& what, T* to) {
+  size_t size;
+  std::memcpy(&size, from, sizeof size);
+  if (size < sizeof size)
+    return {Code::kInvalidArgument, what + "->size is " + std::to_string(size) + "; set it, or use the _INIT macro"};
+  const auto* bytes = reinterpret_cast<const unsigned char*>(from);
+  for (size_t i = sizeof(T); i < size; ++i) {
+    if (bytes[i] != 0)
+      return {Code::kUnsupported,
+              what + " sets a field that this version of the library does not know; install a newer one"};
+  }
+  std::memcpy(to, from, std::min(size, sizeof(T)));
+  to->size = sizeof(T);
+  return {};
+}
+
+struct OptionSetter {
+  Settings* settings;
+  Status status;
+
+  void set(const char* key, const std::string& text) {
+    if (status.ok()) status = settings->set(key, text, Settings::Source::kFlag, std::string("gatun_options_t.") + key);
+  }
+  void set(const char* key, const char* text) {
+    if (text) set(key, std::string(text));
+  }
+  void set(const char* key, int value) {
+    if (value != 0) set(key, std::to_string(value));
+  }
+  void set_ms(const char* key, int64_t value) {
+    if (value != 0) set(key, std::to_string(value) + "ms");
+  }
+};
+
+}  // namespace
+
+Result<SettingValues> load_settings(const gatun_options_t* options, std::vector<std::string>* warnings) {
+  Settings settings;
+  if (Status status = settings.load(nullptr); !status.ok()) return status;
+  *warnings = settings.warnings();
+  if (options) {
+    gatun_options_t known = GATUN_OPTIONS_INIT;
+    if (Status status = read_struct(options, "options", &known); !status.ok()) return status;
+    OptionSetter setter{&settings, {}};
+    setter.set("address", known.address);
+    setter.set("job", known.job);
+    setter.set("transport", known.transport);
+    setter.set("trees", known.trees);
+    setter.set("window", known.window);
+    setter.set("payload", known.payload_bytes);
+    setter.set_ms("timeout", known.timeout_ms);
+    setter.set_ms("join_timeout", known.join_timeout_ms);
+    if (!setter.status.ok()) return setter.status;
+  }
+  return settings.values();
+}
+
+Status read_call(const char* function, const gatun_call_t* call, Lane::Call* out, uint64_t* tag) {
+  if (!call) return {};
+  gatun_call_t known = GATUN_CALL_INIT;
+  if (Status status = read_struct(call, std::string(function) + ": call", &known); !status.ok()) return status;
+  if (known.timeout_ms < 0) {
+    return {Code::kInvalidArgument, std::string(function) + ": call->timeout_ms is " + std::to_string(known.timeout_ms) +
+                                        "; it must be positive, or 0 for the communicator's"};
+  }
+  *tag = known.tag;
+  out->timeout = std::min<int64_t>(known.timeout_ms, kNever / kMs / 2) * kMs;
+  out->done = known.done;
+  out->context = known.context;
+  return {};
+}
+
+Status write_stats(const Communicator::Facts& facts, const Lane::Stats& stats, gatun_stats_t* out) {
+  if (!out) return {Code::kInvalidArgument, "gatun_comm_stats: stats is NULL"};
+  if (out->size < sizeof(size_t)) {
+    return {Code::kInvalidArgument,
+            "gatun_comm_stats: stats->size is " + std::to_string(out->size) + "; set it to sizeof(gatun_stats_t)"};
+  }
+  gatun_stats_t full{};
+  full.rank = static_cast<int>(facts.rank);
+  full.nranks = static_cast<int>(facts.ranks);
+  full.trees = static_cast<int>(facts.trees);
+  full.window = static_cast<int>(facts.window);
+  full.payload_bytes = facts.payload_bytes;
+  std::snprintf(full.transport, sizeof full.transport, "%s", facts.transport.c_str());
+  std::snprintf(full.address, sizeof full.address, "%s", facts.address.c_str());
+  full.wire_bytes_sent = stats.transport.bytes_sent;
+  full.wire_bytes_received = stats.transport.bytes_received;
+  full.packets_sent = stats.transport.packets_sent;
+  full.packets_received = stats.transport.packets_received;
+  full.packets_resent = stats.resent;
+  full.packets_dropped = stats.dropped + stats.transport.dropped_runt + stats.transport.dropped_no_buffer;
+  full.packets_marked = stats.marked;
+  full.operations = stats.operations;
+  full.size = out->size;
+  std::memcpy(out, &full, std::min(out->size, sizeof full));
+  return {};
+}
+
+}  // namespace gatun

@@ -1,0 +1,63 @@
+// ControlClient: this rank's membership in its job. join() and start() block; then a small thread keeps the connection
+// alive, answers the controller, and tells Events what it said.
+//
+// Events are called by that thread. send() may be called by any thread and never blocks.
+#pragma once
+
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "host/lib/control_connection.h"
+
+namespace gatun {
+
+class ControlClient {
+ public:
+  class Events {
+   public:
+    virtual ~Events() = default;
+    virtual void on_end(const Status& status) = 0;  // the job is over; nothing follows
+    virtual void on_mismatch(uint32_t op, const std::string& text) = 0;
+    virtual void on_left(uint32_t rank, const std::string& text) = 0;
+    virtual void on_stall_text(uint32_t op, const std::string& text) = 0;
+    virtual control::KeepAlive progress() = 0;
+  };
+
+  explicit ControlClient(std::unique_ptr<ControlConnection> connection) : connection_(std::move(connection)) {}
+  // Ends without leave if leave() was not called: the controller then tells the others that this rank is lost.
+  ~ControlClient();
+
+  const ControlConnection& connection() const { return *connection_; }
+
+  // Sends the request and waits for all ranks and the admission.
+  Result<control::Admit> join(const control::Join& request, TimeNs deadline);
+  // Says that every data path is proven and waits for the others.
+  Status ready(TimeNs deadline);
+  // Gives up for all before the start.
+  void give_up(const Status& reason);
+
+  Status run(Events* events, TimeNs keepalive);
+  void send(control::Message message);
+  // Orderly end: tells the controller and stops the thread. Bounded by `within`.
+  void leave(TimeNs within);
+
+ private:
+  void loop();
+  bool on_message(const control::Message& message);
+  bool take_outbox();
+  void stop();
+
+  std::unique_ptr<ControlConnection> connection_;
+  Events* events_ = nullptr;
+  TimeNs keepalive_ = 0;
+  Fd wake_;
+  std::thread thread_;
+
+  std::mutex mutex_;
+  std::vector<control::Message> outbox_;
+  bool stop_ = false;
+};
+
+}  // namespace gatun

@@ -1,0 +1,204 @@
+// What the holder of the lane's token does: one turn after the other.
+#include <algorithm>
+
+#include "host/lib/lane.h"
+#include "host/lib/sentences.h"
+
+namespace gatun {
+namespace {
+
+constexpr TimeNs kMismatchWait = 2 * kSecond;  // for the controller's sentence about a refused operation
+constexpr TimeNs kGoneCheck = 20 * kMs;        // between looks whether an operation needs a rank that has left
+constexpr uint32_t kSettleBatch = 64;
+
+}  // namespace
+
+bool Lane::turn(TimeNs now) {
+  if (inbox_.load(std::memory_order_relaxed)) take_inbox(now);
+  const bool worked = datapath_.pass(now);
+  take_refusals(now);
+  if (now >= next_check_) check_deadlines(now);
+  return settle() || worked;
+}
+
+void Lane::take_inbox(TimeNs now) {
+  Lock lock(mutex_);
+  inbox_.store(false, std::memory_order_relaxed);
+  if (!failure_.ok() && !failed_) {
+    end_everything(failure_);
+    return;
+  }
+  while (queue_head_ != queue_tail_ && datapath_.can_submit()) {
+    Request* request = queue_[queue_head_++ % queue_.size()];
+    next_check_ = std::min({next_check_, request->ask_at, request->warn_at, request->deadline});
+    if (gone_) next_check_ = std::min(next_check_, now + kGoneCheck);
+    datapath_.submit(request);
+  }
+  if (queue_head_ != queue_tail_) inbox_.store(true, std::memory_order_relaxed);  // the datapath is full
+  if (left_ != gone_) {
+    gone_ = left_;
+    next_check_ = now;
+  }
+  if (stats_wanted_) {
+    stats_ = gather_stats();
+    stats_wanted_ = false;
+    turn_over_.notify_all();
+  }
+  if (mismatches_.empty()) return;
+  const std::vector<Note> notes = std::move(mismatches_);
+  mismatches_.clear();
+  lock.unlock();
+  for (const Note& note : notes) end_refused(note.op, note.text);
+}
+
+// The communicator has failed: every operation ends with the cause. Under the lock.
+void Lane::end_everything(const Status& failure) {
+  failed_ = true;
+  next_check_ = kNever;
+  datapath_.fail_all(failure);
+  for (Request* request : refused_) datapath_.complete(request, failure);
+  refused_.clear();
+  while (queue_head_ != queue_tail_) datapath_.complete(queue_[queue_head_++ % queue_.size()], failure);
+}
+
+// The ranks disagree on these: report what this rank has, and wait a little for the controller's sentence.
+void Lane::take_refusals(TimeNs now) {
+  Datapath::Refusal refusal;
+  while (datapath_.poll_refused(&refusal)) {
+    events_->on_refused(refusal.number, refusal.contract);
+    if (!refusal.request) continue;
+    refusal.request->deadline = now + kMismatchWait;
+    refusal.request->refused = true;
+    refused_.push_back(refusal.request);
+    next_check_ = std::min(next_check_, refusal.request->deadline);
+  }
+}
+
+void Lane::end_refused(uint32_t op, const std::string& text) {
+  const auto it = std::find_if(refused_.begin(), refused_.end(), [&](const Request* r) { return r->number == op; });
+  if (it == refused_.end()) return;
+  Request* request = *it;
+  refused_.erase(it);
+  datapath_.complete(request, {Code::kMismatch, text});
+}
+
+// Hands out what is done. Callbacks run here, without the lock.
+bool Lane::settle() {
+  Request* batch[kSettleBatch];
+  uint32_t count = 0;
+  bool any = false;
+  while (true) {
+    Request* request = datapath_.poll_completed();
+    if (request) batch[count++] = request;
+    if (count == kSettleBatch || (!request && count > 0)) finish(std::span(batch, std::exchange(count, 0)));
+    if (!request) return any;
+    any = true;
+  }
+}
+
+void Lane::finish(std::span<Request* const> requests) {
+  for (Request* request : requests) {
+    if (request->done) request->done(request->context, static_cast<int>(request->status.code()), request->status.message());
+  }
+  const Lock lock(mutex_);
+  for (Request* request : requests) {
+    if (request->detached) {
+      request->status = {};
+      pool_.give(request);
+    } else {
+      request->state.store(Request::kDone, std::memory_order_release);
+    }
+  }
+  const auto count = static_cast<uint32_t>(requests.size());
+  finished_.fetch_add(count, std::memory_order_relaxed);
+  pending_.fetch_sub(count, std::memory_order_relaxed);
+  if (waiting_ > 0) turn_over_.notify_all();
+}
+
+void Lane::check_deadlines(TimeNs now) {
+  next_check_ = kNever;
+  const Request* late = nullptr;
+  const Request* hopeless = nullptr;
+  datapath_.for_each_live([&](Request* request) {
+    next_check_ = std::min(next_check_, check(request, now));
+    if (now >= request->deadline && !late) late = request;
+    if (gone_ && !hopeless && needs_the_gone(*request)) hopeless = request;
+  });
+  if (gone_ && datapath_.worker().operations() > 0) next_check_ = std::min(next_check_, now + kGoneCheck);
+  {
+    const Lock lock(mutex_);
+    for (uint32_t i = queue_head_; i != queue_tail_ && !late; ++i) {
+      if (now >= queue_[i % queue_.size()]->deadline) late = queue_[i % queue_.size()];
+    }
+  }
+  if (hopeless) {
+    const Lock lock(mutex_);
+    if (failure_.ok())
+      failure_ = Status(Code::kRankLost, left_text_ + "; " + describe(hopeless->contract) + " waits for it");
+    inbox_.store(true, std::memory_order_relaxed);
+    return;
+  }
+  if (late) {
+    time_out(*late, now);
+    return;
+  }
+  for (size_t i = 0; i < refused_.size();) {
+    if (now < refused_[i]->deadline) {
+      next_check_ = std::min(next_check_, refused_[i++]->deadline);
+      continue;
+    }
+    // The controller is slow; this much is known here.
+    end_refused(refused_[i]->number, refused_sentence(*refused_[i]));
+  }
+}
+
+// Asks and warns about a slow operation when its time has come; when to look again.
+TimeNs Lane::check(Request* request, TimeNs now) {
+  const bool ask = now >= request->ask_at, warn = now >= request->warn_at;
+  if (ask || warn) {
+    const Datapath::Stall stall = datapath_.stall(*request);
+    if (stall.missing) events_->on_stalled(request->number, stall.missing);
+    if (warn) log_->warn("%s", stall_sentence(*request, stall, config_.switch_name, now).c_str());
+    if (ask) request->ask_at = kNever;
+    if (warn) request->warn_at = kNever;
+  }
+  return std::min({request->ask_at, request->warn_at, request->deadline});
+}
+
+// A rank that left in order has contributed to all that it took part in; what waits for it now will never be complete.
+bool Lane::needs_the_gone(const Request& request) {
+  return datapath_.stall(request).missing & gone_;
+}
+
+void Lane::time_out(const Request& request, TimeNs now) {
+  std::string known;
+  {
+    const Lock lock(mutex_);
+    if (stall_text_.op == request.number) known = stall_text_.text;
+  }
+  const Status status(Code::kTimeout, timeout_sentence(request, datapath_.stall(request), config_.switch_name, known, now));
+  fail(status);
+  events_->on_timed_out(status);
+}
+
+Lane::Stats Lane::gather_stats() const {
+  Stats stats;
+  for (const auto& link : datapath_.links()) {
+    const TransportStats one = link->stats();
+    stats.transport.packets_sent += one.packets_sent;
+    stats.transport.bytes_sent += one.bytes_sent;
+    stats.transport.packets_received += one.packets_received;
+    stats.transport.bytes_received += one.bytes_received;
+    stats.transport.dropped_runt += one.dropped_runt;
+    stats.transport.dropped_no_buffer += one.dropped_no_buffer;
+    stats.transport.dropped_send += one.dropped_send;
+    stats.transport.congested += one.congested;
+  }
+  stats.resent = datapath_.worker().resent();
+  stats.marked = datapath_.worker().marked();
+  stats.dropped = datapath_.dropped();
+  stats.operations = finished();
+  return stats;
+}
+
+}  // namespace gatun

@@ -1,0 +1,25 @@
+// What users read when an operation is late or refused. Pure.
+#pragma once
+
+#include <string>
+
+#include "host/lib/datapath.h"
+#include "host/lib/request.h"
+
+namespace gatun {
+
+// "rank 2", "ranks 1, 3 and 5", "12 ranks (1, 2, 3, ...)".
+std::string rank_list(uint64_t ranks);
+
+// "allreduce of 1048576 f32, sum (operation 17) timed out after 30s: rank 2 has not contributed to chunk 1234 of tree 0
+// (switch 127.0.0.1:7117)", and what the controller knows of the late ranks.
+std::string timeout_sentence(const Request& request, const Datapath::Stall& stall, const std::string& switch_name,
+                             const std::string& known, TimeNs now);
+
+// The same, while there is still time.
+std::string stall_sentence(const Request& request, const Datapath::Stall& stall, const std::string& switch_name, TimeNs now);
+
+// A refused operation of which the controller said nothing in time.
+std::string refused_sentence(const Request& request);
+
+}  // namespace gatun
