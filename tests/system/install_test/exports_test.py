@@ -16,7 +16,7 @@ def main():
     exported = {line.split()[-1].split("@")[0] for line in listed.splitlines() if line.strip()}
     declared = set()
     for header in pathlib.Path(include).glob("*.h"):
-        declared |= set(re.findall(r"\bGATUN_API\b[^;(]*?\b(\w+)\s*\(", header.read_text(encoding="utf-8")))
+        declared |= set(re.findall(r"^GATUN_API\b[^;(]*?\b(\w+)\s*\(", header.read_text(encoding="utf-8"), re.M))
     # A sanitizer's runtime and the linker add names of their own.
     own = re.compile(r"__(?:asan|ubsan|tsan|odr_asan|sanitizer)|_(?:bss_start|edata|end|init|fini)$|__bss_start$")
     leaked = {name for name in exported - declared if not own.match(name)}
