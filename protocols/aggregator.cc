@@ -154,8 +154,8 @@ Header Aggregator::make_header(uint32_t index) const {
 }
 
 uint32_t Aggregator::open_banks() const {
-  return static_cast<uint32_t>(
-      std::count_if(banks_.begin(), banks_.end(), [](const Bank& bank) { return bank.state == kFilling || bank.state == kCompleted; }));
+  return static_cast<uint32_t>(std::count_if(
+      banks_.begin(), banks_.end(), [](const Bank& bank) { return bank.state == kFilling || bank.state == kCompleted; }));
 }
 
 }  // namespace gatun

@@ -70,8 +70,9 @@ class Aggregator {
   Decision on_contribution(const Header& header, bool congested);
   // A kResult packet of the parent (inner switches only).
   Decision on_result(const Header& header, bool congested);
-  // After a refusal was decided (kRefuse at the root, kDeliver of a refusal below it): the children whose payloads in one more
-  // of the void banks are no longer needed, until there is none (false). What is not asked for comes when the bank is taken.
+  // After a refusal was decided (kRefuse at the root, kDeliver of a refusal below it): the children whose payloads in one
+  // more of the void banks are no longer needed, until there is none (false). What is not asked for comes when the
+  // bank is taken.
   bool poll_void(uint32_t* bank, uint64_t* released);
 
   const Bank& bank(uint32_t index) const { return banks_[index]; }

@@ -1,8 +1,8 @@
 // CongestionWindow: how many chunks one worker may have in flight on one tree.
 //
 // The law is DCTCP's (SIGCOMM 2010; Linux tcp_dctcp): slow start until the first mark, then one chunk more per window; once
-// per window alpha <- (1 - g) alpha + g F with F the marked fraction and g = 1/16, and with any mark cwnd <- cwnd (1 - alpha/2).
-// Never below one chunk, never above the limit. Another law is another class of this shape.
+// per window alpha <- (1 - g) alpha + g F with F the marked fraction and g = 1/16, and with any mark
+// cwnd <- cwnd (1 - alpha/2). Never below one chunk, never above the limit. Another law is another class of this shape.
 #pragma once
 
 #include <cstdint>

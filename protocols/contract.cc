@@ -14,7 +14,8 @@ uint64_t mix(uint64_t x) {
 }  // namespace
 
 uint32_t fingerprint(const Contract& contract, uint32_t op_number) {
-  const uint64_t kind = uint64_t{static_cast<uint8_t>(contract.collective)} | uint64_t{static_cast<uint8_t>(contract.type)} << 8 |
+  const uint64_t kind = uint64_t{static_cast<uint8_t>(contract.collective)} |
+                        uint64_t{static_cast<uint8_t>(contract.type)} << 8 |
                         uint64_t{static_cast<uint8_t>(contract.op)} << 16 | uint64_t{contract.root} << 32;
   uint64_t hash = mix(kind);
   hash = mix(hash ^ contract.count);
@@ -25,7 +26,8 @@ uint32_t fingerprint(const Contract& contract, uint32_t op_number) {
 
 std::string describe(const Contract& contract) {
   if (contract.collective == Collective::kBarrier) return "barrier";
-  std::string text = std::string(name(contract.collective)) + " of " + std::to_string(contract.count) + " " + name(contract.type);
+  std::string text =
+      std::string(name(contract.collective)) + " of " + std::to_string(contract.count) + " " + name(contract.type);
   const bool reduces = contract.collective == Collective::kAllReduce || contract.collective == Collective::kReduceScatter ||
                        contract.collective == Collective::kReduce;
   const bool rooted = contract.collective == Collective::kBroadcast || contract.collective == Collective::kReduce;

@@ -224,7 +224,8 @@ bool Worker::find(uint32_t tree_index, uint32_t wire, Chunk* chunk) const {
   if (seq < tree.base || seq >= tree.next || (tree.voiding && seq >= tree.refused)) return false;
   const Entry& e = entry(tree, seq);
   if (e.state != kSent) return false;
-  *chunk = {.tree = tree_index, .seq = seq, .op = e.op, .index = e.index, .repeat = e.repeats > 0, .void_payload = e.tombstone};
+  *chunk = {
+      .tree = tree_index, .seq = seq, .op = e.op, .index = e.index, .repeat = e.repeats > 0, .void_payload = e.tombstone};
   return true;
 }
 

@@ -2,13 +2,14 @@
 //
 // Operations are numbered; chunk i of operation k travels on tree (k + i) mod T, so the place of a chunk is arithmetic that
 // every rank does alike. Per tree the chunks of successive operations form one endless numbered stream. A chunk is sent only
-// while all answers up to W before it are held. The caller moves the bytes: it encodes what poll_send() names and copies what
-// on_result() calls news.
+// while all answers up to W before it are held. The caller moves the bytes: it encodes what poll_send() names and copies
+// what on_result() calls news.
 //
-// An answer is accepted only if the first chunk of its operation on this tree, and of every earlier operation there, has been
-// accepted: a refusal (contracts differ) can only hit a first chunk, so nothing after a refused chunk was ever accepted. The
-// refused chunk and the W - 1 after it are void on every rank, and the stream goes on W later with the next operation. Until
-// the first chunk there is answered nothing else is sent: only then is it known that every rank holds what came before.
+// An answer is accepted only if the first chunk of its operation on this tree, and of every earlier operation there, has
+// been accepted: a refusal (contracts differ) can only hit a first chunk, so nothing after a refused chunk was ever
+// accepted. The refused chunk and the W - 1 after it are void on every rank, and the stream goes on W later with the next
+// operation. Until the first chunk there is answered nothing else is sent: only then is it known that every rank holds what
+// came before.
 //
 // Sans-IO: commands (submit), events (on_*), decisions (poll_*), getters. No allocation after construction.
 #pragma once
@@ -141,7 +142,9 @@ class Worker {
     entry.due_at = when;
     if (when < tree.timer) tree.timer = when;
   }
-  uint64_t first_index(uint32_t tree, uint32_t op) const { return (tree + config_.trees - op % config_.trees) % config_.trees; }
+  uint64_t first_index(uint32_t tree, uint32_t op) const {
+    return (tree + config_.trees - op % config_.trees) % config_.trees;
+  }
   Operation& operation(uint32_t op) { return operations_[op & (kOperationsMax - 1)]; }
   Entry& entry(Tree& tree, Seq seq) { return tree.entries[seq & (config_.window - 1)]; }
   const Entry& entry(const Tree& tree, Seq seq) const { return tree.entries[seq & (config_.window - 1)]; }

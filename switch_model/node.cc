@@ -63,7 +63,8 @@ Node::~Node() = default;
 // Linear probing; the job's handle is random in its upper bits.
 size_t Node::slot_of(uint32_t job, uint8_t tree) const {
   size_t slot = (size_t{job} * 0x9e3779b1u + tree) & (table_.size() - 1);
-  while (table_[slot] && (table_[slot]->spec.job != job || table_[slot]->spec.tree != tree)) slot = (slot + 1) & (table_.size() - 1);
+  while (table_[slot] && (table_[slot]->spec.job != job || table_[slot]->spec.tree != tree))
+    slot = (slot + 1) & (table_.size() - 1);
   return slot;
 }
 
@@ -75,7 +76,8 @@ Status Node::admit(const TreeSpec& spec, std::span<std::byte> arena) {
   }
   const size_t children = spec.child_ranks.size();
   if (children < 1 || children > kChildrenMax) {
-    return {Code::kRefused, "a switch takes 1 to " + std::to_string(kChildrenMax) + " children, not " + std::to_string(children)};
+    return {Code::kRefused,
+            "a switch takes 1 to " + std::to_string(kChildrenMax) + " children, not " + std::to_string(children)};
   }
   if (!std::has_single_bit(spec.window) || spec.window > kWindowMax) {
     return {Code::kInvalidArgument, "window must be a power of two up to " + std::to_string(kWindowMax) + ", not " +
@@ -230,7 +232,8 @@ void Node::complete(Tree& tree, uint32_t index, TimeNs now, Outbox* out) {
 
 bool Node::on_answer(Tree& tree, const Header& header, const RxPacket& packet, Outbox* out) {
   ++stats_.results;
-  if (tree.spec.root || packet.peer == kNoPeer || packet.peer != tree.spec.parent || packet.payload_bytes > tree.spec.payload_bytes) {
+  if (tree.spec.root || packet.peer == kNoPeer || packet.peer != tree.spec.parent ||
+      packet.payload_bytes > tree.spec.payload_bytes) {
     ++stats_.dropped_foreign;
     return false;
   }

@@ -1,4 +1,4 @@
-// Node: one aggregation switch, or one lane of one. Packets come in, packets go out; it owns every (job, tree) admitted to it.
+// Node: one aggregation switch, or one lane of one. Packets come in, packets go out; it owns every tree admitted to it.
 //
 // It joins the Aggregator's decisions to payloads: contributions stay where the transport put them (held by reference) until
 // the last has come, then one pass reduces them into the job's arena, 2W places addressed by chunk number. No I/O, no clock,
@@ -43,8 +43,8 @@ struct NodeStats {
   uint64_t reduced_chunks = 0, reduced_bytes = 0;  // bytes written
 };
 
-// What a Node wants done after a packet. Fixed capacity; the caller empties it after each burst or when full(): first it sends,
-// then it releases, because an answer may quote the bytes of the packet that asked.
+// What a Node wants done after a packet. Fixed capacity; the caller empties it after each burst or when full(): first it
+// sends, then it releases, because an answer may quote the bytes of the packet that asked.
 class Outbox {
  public:
   static constexpr int kSends = 256;

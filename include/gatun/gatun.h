@@ -97,7 +97,7 @@ typedef struct {
 
 GATUN_API int gatun_version(int* version); /* major * 10000 + minor * 100 + patch */
 GATUN_API const char* gatun_error_string(int code);
-/* The last error's sentence of this communicator, or of this thread when comm is NULL. Valid until this thread's next call. */
+/* The last error's sentence of this communicator, of this thread when comm is NULL. Valid until this thread's next call. */
 GATUN_API const char* gatun_last_error(gatun_comm_t comm);
 
 /* Joins rank of nranks; returns when all ranks have joined and every data path is proven, or with an error. */
@@ -111,7 +111,8 @@ GATUN_API int gatun_comm_async_error(gatun_comm_t comm);
 GATUN_API int gatun_comm_stats(gatun_comm_t comm, gatun_stats_t* stats);
 
 /* Blocking. recv of reduce_scatter has recv_count elements and send nranks times that; allgather is its mirror. */
-GATUN_API int gatun_allreduce(const void* send, void* recv, size_t count, gatun_type_t type, gatun_op_t op, gatun_comm_t comm);
+GATUN_API int gatun_allreduce(const void* send, void* recv, size_t count, gatun_type_t type, gatun_op_t op,
+                              gatun_comm_t comm);
 GATUN_API int gatun_reduce_scatter(const void* send, void* recv, size_t recv_count, gatun_type_t type, gatun_op_t op,
                                    gatun_comm_t comm);
 GATUN_API int gatun_allgather(const void* send, void* recv, size_t send_count, gatun_type_t type, gatun_comm_t comm);

@@ -6,7 +6,8 @@
 using namespace gatun;
 
 TEST_CASE("fingerprint__every_field_matters", "[contract]") {
-  const Contract base{.collective = Collective::kAllReduce, .type = Type::kF32, .op = Op::kSum, .root = 0, .count = 100, .tag = 0};
+  const Contract base{
+      .collective = Collective::kAllReduce, .type = Type::kF32, .op = Op::kSum, .root = 0, .count = 100, .tag = 0};
   std::set<uint32_t> seen = {fingerprint(base, 7)};
   Contract c = base;
   c.collective = Collective::kReduce;
@@ -41,7 +42,8 @@ TEST_CASE("fingerprint__neighbours_do_not_collide", "[contract]") {
 
 TEST_CASE("describe__names_what_differs", "[contract]") {
   CHECK(describe({.count = 409600}) == "allreduce of 409600 f32, sum");
-  CHECK(describe({.collective = Collective::kBroadcast, .type = Type::kBF16, .root = 3, .count = 5}) == "broadcast of 5 bf16, root 3");
+  CHECK(describe({.collective = Collective::kBroadcast, .type = Type::kBF16, .root = 3, .count = 5}) ==
+        "broadcast of 5 bf16, root 3");
   CHECK(describe({.collective = Collective::kReduce, .type = Type::kI8, .op = Op::kMin, .root = 1, .count = 9, .tag = 77}) ==
         "reduce of 9 i8, min, root 1, tag 77");
   CHECK(describe({.collective = Collective::kBarrier}) == "barrier");

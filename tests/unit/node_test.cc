@@ -18,7 +18,11 @@ struct Packet {
   std::byte head[kHeaderBytes];
   std::vector<std::byte> payload;
   RxPacket view(PeerId peer, BufferId buffer) const {
-    return {.head = head, .payload = payload.data(), .payload_bytes = static_cast<uint32_t>(payload.size()), .peer = peer, .buffer = buffer};
+    return {.head = head,
+            .payload = payload.data(),
+            .payload_bytes = static_cast<uint32_t>(payload.size()),
+            .peer = peer,
+            .buffer = buffer};
   }
 };
 
@@ -43,8 +47,15 @@ Packet probe(uint8_t child, uint64_t token = kToken) {
 
 struct Switch {
   explicit Switch(uint32_t children, bool root = true, PeerId parent = kNoPeer) {
-    TreeSpec spec{.job = kJob, .token = kToken, .window = 2, .payload_bytes = 64, .root = root, .parent = parent, .child_at_parent = 3};
-    for (uint32_t i = 0; i < children; ++i) spec.child_ranks.push_back({static_cast<uint16_t>(10 * i), static_cast<uint16_t>(10 * i + 1)});
+    TreeSpec spec{.job = kJob,
+                  .token = kToken,
+                  .window = 2,
+                  .payload_bytes = 64,
+                  .root = root,
+                  .parent = parent,
+                  .child_at_parent = 3};
+    for (uint32_t i = 0; i < children; ++i)
+      spec.child_ranks.push_back({static_cast<uint16_t>(10 * i), static_cast<uint16_t>(10 * i + 1)});
     arena.resize(spec.arena_bytes());
     REQUIRE(node.admit(spec, arena).ok());
     for (uint32_t i = 0; i < children; ++i) {
