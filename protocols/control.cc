@@ -197,7 +197,7 @@ void read(Reader& r, Mismatch& m) {
 }
 
 template <typename M>
-concept RankAndText = std::is_same_v<M, Abort> || std::is_same_v<M, Lost> || std::is_same_v<M, Left>;
+concept RankAndText = std::is_same_v<M, Lost> || std::is_same_v<M, Left>;
 template <typename M>
 concept TextOnly = std::is_same_v<M, Refused> || std::is_same_v<M, Closing>;
 
@@ -217,6 +217,17 @@ void write(Writer& w, const M& m) {
 }
 template <TextOnly M>
 void read(Reader& r, M& m) {
+  m.text = r.text();
+}
+
+void write(Writer& w, const Abort& m) {
+  w.u32(m.rank);
+  w.u8(m.timed_out ? 1 : 0);
+  w.text(m.text);
+}
+void read(Reader& r, Abort& m) {
+  m.rank = r.u32();
+  m.timed_out = r.u8_below(2) != 0;
   m.text = r.text();
 }
 

@@ -89,11 +89,12 @@ struct Mismatch {  // controller to every rank that reported op, the same text: 
 
 struct Leave {};  // worker: orderly end
 
-// Worker: I give up for all of us (gatun_comm_abort, or a data path that cannot be proven). Controller to the others: rank
-// did.
+// Worker: I give up for all of us (gatun_comm_abort, an operation's deadline, or a data path that cannot be proven).
+// Controller to the others: rank did.
 struct Abort {
   uint32_t rank = 0;  // filled in by the controller
   std::string text;
+  bool timed_out = false;  // an operation's deadline passed
 };
 
 struct Lost {  // controller: rank is gone without leaving; the job is over

@@ -73,7 +73,7 @@ void Membership::on_message(ConnId conn, const control::Message& message, TimeNs
   member.heard = now;
   if (std::holds_alternative<control::Ready>(message)) return on_ready(job, member, now);
   if (std::holds_alternative<control::Leave>(message)) return leave(job, rank, now);
-  if (auto* abort = std::get_if<control::Abort>(&message)) return on_end(job, rank, abort->text, true, now);
+  if (auto* abort = std::get_if<control::Abort>(&message)) return on_end(job, rank, abort->text, abort, now);
   if (auto* report = std::get_if<control::Report>(&message)) return on_report(job, member, *report, now);
   if (auto* stalled = std::get_if<control::Stalled>(&message)) return on_stalled(job, member, *stalled, now);
   if (auto* alive = std::get_if<control::KeepAlive>(&message)) {
@@ -96,7 +96,7 @@ void Membership::on_malformed(ConnId conn, const std::string& why, TimeNs now) {
   if (!member) return;
   Job& job = *jobs_.at(handle);
   if (job.state == Job::kJoining) return drop_joining(job, rank);
-  on_end(job, rank, "it " + why, false, now);
+  on_end(job, rank, "it " + why, nullptr, now);
 }
 
 void Membership::on_close(ConnId conn, const std::string& why, TimeNs now) {
@@ -107,7 +107,7 @@ void Membership::on_close(ConnId conn, const std::string& why, TimeNs now) {
   if (connection.state != Connection::kMember) return;
   Job& job = *jobs_.at(connection.job);
   if (job.state == Job::kJoining) return drop_joining(job, connection.rank);
-  on_end(job, connection.rank, "its connection closed without leave" + (why.empty() ? "" : " (" + why + ")"), false, now);
+  on_end(job, connection.rank, "its connection closed without leave" + (why.empty() ? "" : " (" + why + ")"), nullptr, now);
 }
 
 void Membership::on_join(ConnId id, Connection& connection, const Join& join, TimeNs now) {
@@ -296,13 +296,14 @@ void Membership::on_ready(Job& job, Member& member, TimeNs now) {
 }
 
 // A rank is gone or gives up: the others learn it now and the job is over.
-void Membership::on_end(Job& job, uint32_t rank, const std::string& why, bool aborted, TimeNs now) {
+void Membership::on_end(Job& job, uint32_t rank, const std::string& why, const control::Abort* aborted, TimeNs now) {
   if (job.state == Job::kJoining) return leave(job, rank, now);
   const std::string who = job.members[rank]->text();
-  const std::string text = who + (aborted ? " aborted the job: " : " is lost: ") + (why.empty() ? "no reason given" : why);
+  const char* end = !aborted ? " is lost: " : aborted->timed_out ? " gave up: " : " aborted the job: ";
+  const std::string text = who + end + (why.empty() ? "no reason given" : why);
   log("job " + quoted(job.plan.name) + ": " + text);
   if (aborted) {
-    send_others(job, rank, control::Abort{rank, text});
+    send_others(job, rank, control::Abort{rank, text, aborted->timed_out});
   } else {
     send_others(job, rank, control::Lost{rank, text});
   }
@@ -313,7 +314,7 @@ void Membership::leave(Job& job, uint32_t rank, TimeNs now) {
   Member& member = *job.members[rank];
   Connection& connection = connections_.at(member.conn);
   if (job.state == Job::kAdmitting || job.state == Job::kProving)
-    return on_end(job, rank, "it left before the job had started", false, now);
+    return on_end(job, rank, "it left before the job had started", nullptr, now);
   connection.state = Connection::kDone;
   connection.close_at = now + config_.linger;
   if (job.state == Job::kJoining) return drop_joining(job, rank);

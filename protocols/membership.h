@@ -125,7 +125,7 @@ class Membership {
   uint32_t make_handle(uint32_t index);
   void plan(Job& job);
   void on_ready(Job& job, Member& member, TimeNs now);
-  void on_end(Job& job, uint32_t rank, const std::string& why, bool aborted, TimeNs now);
+  void on_end(Job& job, uint32_t rank, const std::string& why, const control::Abort* aborted, TimeNs now);
   void leave(Job& job, uint32_t rank, TimeNs now);
   void drop_joining(Job& job, uint32_t rank);
   void end_job(uint32_t handle, TimeNs now);

@@ -208,7 +208,7 @@ bool Membership::check_deadlines(Job& job, TimeNs now) {
       if (member->left || member->heard + config_.keepalive > now) continue;
       refuse(member->conn, connections_.at(member->conn),
              "nothing was heard from this rank for " + spell_time(now - member->heard));
-      return on_end(job, member->rank, "nothing was heard from it for " + spell_time(now - member->heard), false, now),
+      return on_end(job, member->rank, "nothing was heard from it for " + spell_time(now - member->heard), nullptr, now),
              false;
     }
   }

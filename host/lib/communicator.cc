@@ -34,7 +34,7 @@ control::Join make_request(const SettingValues& settings, uint32_t rank, uint32_
 }  // namespace
 
 Communicator::Communicator(Config config)
-    : config_(std::move(config)), log_("gatun[" + std::to_string(config_.rank) + "]: ", log_level(config_.settings.log)) {
+    : config_(std::move(config)), log_("gatun[" + std::to_string(config_.rank) + "]", log_level(config_.settings.log)) {
   facts_.rank = config_.rank;
   facts_.ranks = config_.ranks;
 }
@@ -187,7 +187,7 @@ void Communicator::on_stalled(uint32_t op, uint64_t missing_ranks) {
 }
 
 void Communicator::on_timed_out(const Status& status) {
-  client_->send(control::Abort{.text = status.message()});
+  client_->send(control::Abort{.text = status.message(), .timed_out = true});
 }
 
 void Communicator::on_end(const Status& status) {

@@ -15,7 +15,9 @@ namespace {
 // The error that a message means for the whole job; ok if it means none.
 Status end_of_job(const control::Message& message) {
   if (const auto* lost = std::get_if<control::Lost>(&message)) return {Code::kRankLost, lost->text};
-  if (const auto* abort = std::get_if<control::Abort>(&message)) return {Code::kAborted, abort->text};
+  if (const auto* abort = std::get_if<control::Abort>(&message)) {
+    return {abort->timed_out ? Code::kTimeout : Code::kAborted, abort->text};
+  }
   if (const auto* closing = std::get_if<control::Closing>(&message)) return {Code::kSwitchLost, closing->text};
   if (const auto* refused = std::get_if<control::Refused>(&message)) return {Code::kRefused, refused->text};
   return {};

@@ -1,0 +1,236 @@
+// The C API at its edges: arguments, one rank, many communicators, cycles that must leak nothing, and joins that must fail.
+#include <dirent.h>
+
+#include <catch2/catch.hpp>
+#include <cstring>
+#include <fstream>
+#include <thread>
+
+#include "host/base/os.h"
+#include "tests/system/lib_ranks.h"
+#include "tests/system/lib_values.h"
+
+using namespace gatun;
+
+namespace {
+
+int entries(const char* folder) {
+  DIR* dir = ::opendir(folder);
+  int count = 0;
+  while (dir && ::readdir(dir)) ++count;
+  if (dir) ::closedir(dir);
+  return count;
+}
+
+bool says(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+// The code and sentence of a join that must fail.
+std::pair<int, std::string> failed_join(int ranks, int rank, const RankOptions& options) {
+  const Comm comm(ranks, rank, options);
+  return {comm.code(), comm.error()};
+}
+
+}  // namespace
+
+TEST_CASE("arguments__each_wrong_one_is_named", "[lib][system]") {
+  Comm comm(1, 0, {});
+  REQUIRE(comm.code() == 0);
+  float data[4] = {1, 2, 3, 4};
+  const auto said = [&](int code, const char* part) {
+    CHECK(code == GATUN_INVALID_ARGUMENT);
+    CHECK(says(gatun_last_error(comm), part));
+  };
+  said(gatun_allreduce(nullptr, data, 4, GATUN_F32, GATUN_SUM, comm), "gatun_allreduce: send is NULL");
+  said(gatun_allreduce(data, nullptr, 4, GATUN_F32, GATUN_SUM, comm), "recv is NULL");
+  said(gatun_allreduce(data, data, 4, static_cast<gatun_type_t>(99), GATUN_SUM, comm), "type 99");
+  said(gatun_allreduce(data, data, 4, GATUN_F32, static_cast<gatun_op_t>(-1), comm), "op -1");
+  said(gatun_broadcast(data, data, 4, GATUN_F32, 1, comm), "root 1 is out of range");
+  said(gatun_reduce(data, data, 4, GATUN_F32, GATUN_SUM, -1, comm), "root -1 is out of range");
+  said(gatun_allreduce(data, data, SIZE_MAX / 2, GATUN_F64, GATUN_SUM, comm), "more than memory can hold");
+  said(gatun_iallreduce(data, data, 4, GATUN_F32, GATUN_SUM, comm, nullptr, nullptr), "request is NULL");
+  gatun_request_t request = nullptr;
+  gatun_call_t call = GATUN_CALL_INIT;
+  call.size = 0;
+  said(gatun_iallreduce(data, data, 4, GATUN_F32, GATUN_SUM, comm, &call, &request), "call->size is 0");
+  call.size = sizeof call;
+  call.timeout_ms = -5;
+  said(gatun_iallreduce(data, data, 4, GATUN_F32, GATUN_SUM, comm, &call, &request), "timeout_ms is -5");
+  said(gatun_comm_stats(comm, nullptr), "stats is NULL");
+
+  const auto said_to_thread = [&](int code, const char* part) {
+    CHECK(code == GATUN_INVALID_ARGUMENT);
+    CHECK(says(gatun_last_error(nullptr), part));
+  };
+  said_to_thread(gatun_allreduce(data, data, 4, GATUN_F32, GATUN_SUM, nullptr), "gatun_allreduce: comm is NULL");
+  said_to_thread(gatun_barrier(nullptr), "comm is NULL");
+  said_to_thread(gatun_comm_destroy(nullptr), "comm is NULL");
+  said_to_thread(gatun_test(nullptr), "request is NULL");
+  said_to_thread(gatun_wait(&request, 0), "request is NULL");
+  said_to_thread(gatun_version(nullptr), "version is NULL");
+  gatun_comm_t made = nullptr;
+  said_to_thread(gatun_comm_create(nullptr, 1, 0, nullptr), "comm is NULL");
+  said_to_thread(gatun_comm_create(&made, 0, 0, nullptr), "nranks is 0");
+  said_to_thread(gatun_comm_create(&made, 65, 0, nullptr), "nranks is 65");
+  said_to_thread(gatun_comm_create(&made, 4, 4, nullptr), "rank 4 is out of range");
+  said_to_thread(gatun_comm_create(&made, 4, -1, nullptr), "rank -1 is out of range");
+  gatun_options_t options = GATUN_OPTIONS_INIT;
+  options.size = 3;
+  said_to_thread(gatun_comm_create(&made, 1, 0, &options), "options->size is 3");
+  options = GATUN_OPTIONS_INIT;
+  options.window = 3;
+  said_to_thread(gatun_comm_create(&made, 1, 0, &options), "gatun_options_t.window");
+  options = GATUN_OPTIONS_INIT;
+  options.transport = "pigeon";
+  said_to_thread(gatun_comm_create(&made, 1, 0, &options), "pigeon");
+  CHECK(made == nullptr);
+}
+
+// A caller built against a later header: served unless it sets what this library does not know.
+TEST_CASE("options__larger_struct_is_served_if_its_tail_is_zero", "[lib][system]") {
+  struct Later {
+    gatun_options_t known;
+    uint64_t later;
+  } options = {GATUN_OPTIONS_INIT, 0};
+  options.known.size = sizeof options;
+  gatun_comm_t comm = nullptr;
+  REQUIRE(gatun_comm_create(&comm, 1, 0, &options.known) == GATUN_SUCCESS);
+  gatun_comm_destroy(comm);
+  options.later = 1;
+  CHECK(gatun_comm_create(&comm, 1, 0, &options.known) == GATUN_UNSUPPORTED);
+}
+
+TEST_CASE("one_rank__is_identity_without_a_switch", "[lib][system]") {
+  Comm comm(1, 0, {.address = "127.0.0.1:1"});
+  REQUIRE(comm.code() == 0);
+  CHECK(comm.stats().transport == std::string("self"));
+  for (int collective = 0; collective < kCollectives; ++collective) {
+    for (int op = 0; op < kOps; ++op) {
+      Exercise exercise({.collective = static_cast<Collective>(collective), .op = static_cast<Op>(op), .count = 1000}, 0, 1);
+      CHECK(exercise.run(comm) == 0);
+      CHECK(exercise.verify() == "");
+    }
+  }
+  int called = -1;
+  gatun_call_t call = GATUN_CALL_INIT;
+  call.done = [](void* context, int code, const char*) { *static_cast<int*>(context) = code; };
+  call.context = &called;
+  Exercise exercise({.count = 5}, 0, 1);
+  gatun_request_t request = nullptr;
+  CHECK(exercise.start(comm, &call, &request) == 0);
+  CHECK(called == 0);
+  CHECK(gatun_wait(&request, -1) == 0);
+  CHECK(request == nullptr);
+  CHECK(exercise.verify() == "");
+  CHECK(gatun_comm_abort(comm) == 0);
+  CHECK(gatun_barrier(comm) == GATUN_ABORTED);
+}
+
+TEST_CASE("join__no_daemon_says_how_to_start_one", "[lib][system]") {
+  const auto [code, text] = failed_join(2, 0, {.address = "127.0.0.1:1"});
+  CHECK(code == GATUN_SWITCH_LOST);
+  CHECK(says(text, "no gatund at 127.0.0.1:1 (connection refused)"));
+  CHECK(says(text, "`gatund`"));
+}
+
+TEST_CASE("join__bad_address_is_named", "[lib][system]") {
+  CHECK(says(failed_join(2, 0, {.address = "127.0.0.1:99999"}).second, "99999"));
+  CHECK(says(failed_join(2, 0, {.address = "no.such.host.invalid:7117"}).second, "no.such.host.invalid"));
+}
+
+// This machine's own name often stands for 127.0.1.1 in /etc/hosts.
+TEST_CASE("join__host_name_that_is_loopback_is_explained", "[lib][system]") {
+  const std::string host = host_name();
+  const Result<std::vector<Endpoint>> found = resolve(host, 1);
+  if (!found.ok() || !found.value().back().loopback()) {
+    std::puts("[skipped] join__host_name_that_is_loopback_is_explained: this host's name is not a loopback address");
+    return;
+  }
+  const auto [code, text] = failed_join(2, 0, {.address = host + ":1"});
+  CHECK(code == GATUN_SWITCH_LOST);
+  CHECK(says(text, "host name '" + host + "' is the loopback address"));
+  CHECK(says(text, "/etc/hosts"));
+}
+
+TEST_CASE("join__missing_rank_is_named_at_the_deadline", "[lib][system]") {
+  const LocalSwitch local;
+  const auto [code, text] = failed_join(2, 0, {.address = local.address(), .join_timeout_ms = 200});
+  CHECK(code < 0);
+  CHECK(says(text, "waiting for rank 1"));
+}
+
+TEST_CASE("join__settings_that_differ_are_named", "[lib][system]") {
+  const LocalSwitch local;
+  std::pair<int, std::string> outcomes[2];
+  std::thread first([&] { outcomes[0] = failed_join(2, 0, {.address = local.address(), .payload_bytes = 1024}); });
+  outcomes[1] = failed_join(2, 1, {.address = local.address(), .payload_bytes = 2048});
+  first.join();
+  for (const auto& [code, text] : outcomes) {
+    CHECK(code == GATUN_REFUSED);
+    CHECK(says(text, "payload"));
+    CHECK(says(text, "1024"));
+    CHECK(says(text, "2048"));
+  }
+}
+
+TEST_CASE("join__world_sizes_that_differ_are_named", "[lib][system]") {
+  const LocalSwitch local;
+  std::pair<int, std::string> outcomes[2];
+  std::thread first([&] { outcomes[0] = failed_join(2, 0, {.address = local.address()}); });
+  outcomes[1] = failed_join(3, 1, {.address = local.address()});
+  first.join();
+  for (const auto& [code, text] : outcomes) {
+    CHECK(code == GATUN_REFUSED);
+    CHECK(says(text, "2"));
+    CHECK(says(text, "3"));
+  }
+}
+
+// Many groups at once over the same ranks, each used by its own thread on every rank.
+TEST_CASE("communicators__fifty_in_one_process", "[lib][system]") {
+  const LocalSwitch local;
+  constexpr int kGroups = 50;
+  std::vector<std::thread> threads;
+  std::atomic<int> wrong{0};
+  for (int group = 0; group < kGroups; ++group) {
+    for (int rank = 0; rank < 2; ++rank) {
+      threads.emplace_back([&, group, rank] {
+        const Comm comm(2, rank, {.address = local.address(), .job = "group " + std::to_string(group)});
+        Exercise exercise({.count = 3000, .salt = static_cast<uint64_t>(group)}, rank, 2);
+        if (comm.code() != 0 || exercise.run(comm) != 0 || !exercise.verify().empty()) ++wrong;
+      });
+    }
+  }
+  for (std::thread& thread : threads) thread.join();
+  CHECK(wrong == 0);
+}
+
+TEST_CASE("cycles__leak_no_descriptor_thread_or_tree", "[lib][system]") {
+  const LocalSwitch local;
+  for (const char* transport : {"shm", "udp"}) {
+    const auto cycle = [&](int number) {
+      run_ranks(2, {.address = local.address(), .job = std::to_string(number), .transport = transport, .trees = 2},
+                [](int rank, Comm& comm) {
+                  Exercise blocking({.count = 2000}, rank, 2), started({.count = 2000}, rank, 2);
+                  gatun_request_t request = nullptr;
+                  int code = blocking.run(comm);
+                  if (code == 0) code = started.start(comm, nullptr, &request);
+                  if (code == 0) code = gatun_wait(&request, -1);
+                  return code == 0 ? started.verify() : expect_code(0, code, comm, "cycle");
+                });
+    };
+    const auto settle = [&] {
+      for (int i = 0; i < 500 && local.jobs() > 0; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    };
+    cycle(0);
+    settle();
+    const int descriptors = entries("/proc/self/fd"), threads = entries("/proc/self/task");
+    for (int i = 1; i <= 50; ++i) cycle(i);
+    settle();
+    CHECK(local.jobs() == 0);
+    CHECK(local.trees() == 0);
+    CHECK(entries("/proc/self/fd") <= descriptors);
+    CHECK(entries("/proc/self/task") == threads);
+  }
+}
