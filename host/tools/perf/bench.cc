@@ -20,12 +20,14 @@ gatun_stats_t stats_of(gatun_comm_t comm) {
 }
 
 // A comparison's plan: each repetition of each contestant lasts about this long.
+// A row whose operations are slow has fewer repetitions, at least kRepetitionsMin, to stay within row_us.
 struct Pace {
-  double repetition_us;
+  double repetition_us, row_us;
   int repetitions, iters_max;
 };
-constexpr Pace kPace = {40'000, 9, 2000};
-constexpr Pace kQuickPace = {10'000, 5, 500};
+constexpr Pace kPace = {40'000, 6e6, 9, 2000};
+constexpr Pace kQuickPace = {10'000, 2e6, 5, 500};
+constexpr int kRepetitionsMin = 3;
 constexpr int kPruneAfter = 2;  // repetitions, then variants of a peer that are far behind its best drop out
 constexpr double kPruneFactor = 1.5;
 
@@ -206,13 +208,16 @@ void Bench::compare(const Shape& shape) {
   workload_.fill(options_.seed);
 
   const Pace pace = options_.quick ? kQuickPace : kPace;
-  const int repetitions = options_.repetitions > 0 ? options_.repetitions : pace.repetitions;
+  double round_us = 0;
   for (Entry& entry : entries) {
     timed_us(entry, 1);
     const double once_us = timed_us(entry, 2);
     const int chosen = static_cast<int>(pace.repetition_us / std::max(once_us, 1.0));
     entry.result.iters = options_.iters_given ? options_.iters : std::clamp(chosen, 1, pace.iters_max);
+    round_us += entry.result.iters * once_us;
   }
+  const int affordable = std::clamp(static_cast<int>(pace.row_us / round_us), kRepetitionsMin, pace.repetitions);
+  const int repetitions = options_.repetitions > 0 ? options_.repetitions : affordable;
   double iters = 0, cpu_us = 0, wire_bytes = 0, resent = 0;
   for (int repetition = 0; repetition < repetitions; ++repetition) {
     for (Entry& entry : entries) {
