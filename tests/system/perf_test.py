@@ -282,11 +282,17 @@ class Ends(unittest.TestCase):
 
 class Launched(unittest.TestCase):
     def test_two_ranks_of_torchrun(self):
-        switch = subprocess.Popen([f"{BIN}/gatund", "--port", "0", "--listen", "loopback"], env=environment(),
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        port_file = f"{folder.name}/port"
+        switch = subprocess.Popen([f"{BIN}/gatund", "--port", "0", "--port-file", port_file], env=environment(),
                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         ranks = []
         try:
-            address = re.search(r"127\.0\.0\.1:[1-9]\d*", next(line for line in switch.stdout if "127.0.0.1:" in line))[0]
+            while not os.path.exists(port_file) and switch.poll() is None:
+                time.sleep(0.01)
+            with open(port_file, encoding="utf-8") as file:
+                address = f"127.0.0.1:{file.read().strip()}"
             for rank in range(2):
                 env = environment(RANK=str(rank), WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT="29500",
                                   GATUN_ADDRESS=address)

@@ -11,6 +11,7 @@
 #include <cstring>
 #include <ctime>
 #include <filesystem>
+#include <fstream>
 #include <map>
 
 #include "host/tools/paths.h"
@@ -124,16 +125,12 @@ bool LocalRun::prepare() {
   return board_ != nullptr;
 }
 
-// gatund says on stderr where it serves; with port 0 that is the only way to know.
-std::string served_address(const std::string& words) {
-  constexpr const char* kHost = "127.0.0.1:";
-  for (size_t at = words.find(kHost); at != std::string::npos; at = words.find(kHost, at + 1)) {
-    size_t end = at + std::strlen(kHost);
-    while (end < words.size() && std::isdigit(static_cast<unsigned char>(words[end]))) ++end;
-    const std::string port = words.substr(at + std::strlen(kHost), end - at - std::strlen(kHost));
-    if (end < words.size() && !port.empty() && port != "0") return kHost + port;
-  }
-  return "";
+// gatund writes the port that it got to a file.
+std::string read_port(const std::string& path) {
+  std::ifstream file(path);
+  std::string port;
+  file >> port;
+  return port;
 }
 
 bool LocalRun::start_switch() {
@@ -149,8 +146,9 @@ bool LocalRun::start_switch() {
     return false;
   }
   std::string error;
-  switch_.pid =
-      children_.spawn({program, "--port", "0", "--listen", "loopback", "--log", "info"}, true, &switch_.output, &error);
+  const std::string port_file = directory_ + "/port";
+  switch_.pid = children_.spawn({program, "--port", "0", "--listen", "loopback", "--log", "warn", "--port-file", port_file},
+                                true, &switch_.output, &error);
   if (switch_.pid < 0) {
     say(error);
     return false;
@@ -158,9 +156,10 @@ bool LocalRun::start_switch() {
   const int64_t deadline_ms = now_ms() + kSwitchStartMs;
   while (address_.empty() && now_ms() < deadline_ms) {
     Children::Exit exit;
-    const auto event = children_.wait(outputs(), 100, &exit);
+    const auto event = children_.wait(outputs(), 10, &exit);
     read_outputs();
-    address_ = served_address(switch_.words);
+    const std::string port = read_port(port_file);
+    if (!port.empty()) address_ = "127.0.0.1:" + port;
     if (event == Children::Event::kStop) return false;
     if (event == Children::Event::kExit) {
       say("cannot start a switch: " + program + " " + exit.text() + ": " + switch_.last_line());
@@ -168,7 +167,7 @@ bool LocalRun::start_switch() {
     }
   }
   if (address_.empty()) {
-    say("cannot start a switch: " + program + " said no address within " + std::to_string(kSwitchStartMs / 1000) +
+    say("cannot start a switch: " + program + " does not serve after " + std::to_string(kSwitchStartMs / 1000) +
         " s: " + switch_.last_line());
   }
   return !address_.empty();
