@@ -48,6 +48,8 @@ struct Admission {
     uint16_t port = 0;
     uint8_t lane = 0;
   };
+  uint32_t window = 0;         // what was given, at most the plan's
+  uint32_t payload_bytes = 0;  // the same
   std::vector<Tree> trees;
   std::string shm_socket;
 };
@@ -106,6 +108,7 @@ class Membership {
   TimeNs poll_timer() const;
 
   // Getters.
+  bool alive(uint32_t job) const { return jobs_.count(job) != 0; }
   uint32_t jobs() const { return static_cast<uint32_t>(jobs_.size()); }
   uint32_t connections() const { return static_cast<uint32_t>(connections_.size()); }
   uint64_t refusals() const { return refusals_; }

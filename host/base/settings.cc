@@ -60,7 +60,7 @@ bool parse_payload(std::string_view text, SettingValues* values) {
 
 bool parse_memory(std::string_view text, SettingValues* values) {
   uint64_t bytes = 0;
-  if (!parse_bytes(text, &bytes) || bytes < (1 << 20)) return false;
+  if (!parse_bytes(text, &bytes) || bytes < (16 << 20)) return false;
   values->memory_bytes = bytes;
   return true;
 }
@@ -77,7 +77,8 @@ using Text = std::string_view;
 constexpr Settings::Row kTable[] = {
     {"address", "127.0.0.1:7117", "host, host:port or [v6]:port", "where workers find the switch",
      [](Text t, Values* v) { return parse_text(t, 255, &v->address); }},
-    {"listen", "loopback", "loopback, or an address of this host such as 0.0.0.0", "gatund: where to serve", parse_listen},
+    {"listen", "loopback", "loopback, or addresses of this host separated by commas, such as 0.0.0.0",
+     "gatund: where to serve", parse_listen},
     {"port", "7117", "a number from 0 to 65535; 0 takes a free one",
      "gatund: TCP port of the control channel; UDP data uses the same numbers up, one per lane",
      [](Text t, Values* v) { return parse_number(t, 0, 65535, &v->port); }},
@@ -101,7 +102,8 @@ constexpr Settings::Row kTable[] = {
     {"stall_warning", "10s", "a time such as 10s, or 0 for never",
      "warn when an operation has waited this long for other ranks",
      [](Text t, Values* v) { return parse_time(t, 0, &v->stall_warning); }},
-    {"memory", "256M", "a size such as 256M, at least 1M", "gatund: memory for all jobs", parse_memory},
+    {"memory", "256M", "a size such as 256M, at least 16M",
+     "gatund: memory for all jobs; received packets may take as much again", parse_memory},
     {"jobs", "64", "a number from 1 to 1024", "gatund: jobs at the same time",
      [](Text t, Values* v) { return parse_number(t, 1, 1024, &v->jobs); }},
     {"lanes", "1", "a number from 1 to 64", "gatund: datapath threads",

@@ -15,53 +15,32 @@ namespace gatun {
 namespace {
 
 constexpr size_t kUnsentBytesMax = 1 << 20;
-constexpr int kBacklog = 1024;
+constexpr size_t kConnectionsMax = 8192;
 constexpr TimeNs kCloseWait = 2 * kSecond;  // for a peer to take what was said last
 // What epoll hands back: a connection's number, or (with the top bit) a descriptor.
 constexpr uint64_t kDescriptor = uint64_t{1} << 63;
 
-Result<Fd> open_listener(const Endpoint& address) {
-  Fd fd(::socket(address.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  if (!fd.valid()) return system_error("open a TCP socket", errno);
-  const int on = 1;
-  (void)::setsockopt(*fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-  if (address.family() == AF_INET6) (void)::setsockopt(*fd, IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof on);
-  if (::bind(*fd, address.address(), address.size) != 0 || ::listen(*fd, kBacklog) != 0) {
-    const int error = errno;
-    if (error != EADDRINUSE) return system_error("listen on " + address.text(), error);
-    return Status(Code::kSystem, "port " + std::to_string(address.port()) + " is in use at " + address.text() +
-                                     ", probably by another gatund: stop it, or choose another with --port (0 takes any free one)");
-  }
-  return fd;
-}
-
 }  // namespace
 
-Status ControlServer::listen(const std::vector<Endpoint>& addresses) {
+Status ControlServer::open(std::vector<Fd> listeners) {
   epoll_ = Fd(::epoll_create1(EPOLL_CLOEXEC));
   if (!epoll_.valid()) return system_error("create an epoll descriptor", errno);
   spare_ = Fd(::open("/dev/null", O_RDONLY | O_CLOEXEC));
-  for (Endpoint address : addresses) {
-    if (address.port() == 0) address.set_port(port_);
-    Result<Fd> listener = open_listener(address);
-    if (!listener.ok()) return listener.status();
-    Endpoint bound;
-    bound.size = sizeof bound.storage;
-    if (::getsockname(*listener.value(), reinterpret_cast<sockaddr*>(&bound.storage), &bound.size) != 0) {
-      return system_error("read the port of a socket", errno);
-    }
-    port_ = bound.port();
-    listeners_.push_back(std::move(listener.value()));
-    if (Status status = watch(*listeners_.back()); !status.ok()) return status;
-    watched_.pop_back();
+  listeners_ = std::move(listeners);
+  for (const Fd& listener : listeners_) {
+    if (Status status = watch(*listener, kDescriptor | static_cast<uint32_t>(*listener)); !status.ok()) return status;
   }
   return {};
 }
 
 Status ControlServer::watch(int fd) {
-  epoll_event event{.events = EPOLLIN, .data = {.u64 = kDescriptor | static_cast<uint32_t>(fd)}};
-  if (::epoll_ctl(*epoll_, EPOLL_CTL_ADD, fd, &event) != 0) return system_error("watch a descriptor", errno);
   watched_.push_back(fd);
+  return watch(fd, kDescriptor | static_cast<uint32_t>(fd));
+}
+
+Status ControlServer::watch(int fd, uint64_t tag) {
+  epoll_event event{.events = EPOLLIN, .data = {.u64 = tag}};
+  if (::epoll_ctl(*epoll_, EPOLL_CTL_ADD, fd, &event) != 0) return system_error("watch a descriptor", errno);
   return {};
 }
 
@@ -99,6 +78,7 @@ void ControlServer::accept_all(int listener) {
     peer.size = sizeof peer.storage;
     Fd fd(::accept4(listener, reinterpret_cast<sockaddr*>(&peer.storage), &peer.size, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (!fd.valid()) {
+      if (errno == EINTR || errno == ECONNABORTED) continue;
       if (errno != EMFILE && errno != ENFILE) return;
       // Without a descriptor the caller would stay in the queue and wake us for ever: turn it away.
       spare_.reset();
@@ -110,9 +90,13 @@ void ControlServer::accept_all(int listener) {
     }
     const int on = 1;
     (void)::setsockopt(*fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    (void)::setsockopt(*fd, SOL_SOCKET, SO_KEEPALIVE, &on,
+                       sizeof on);  // a rank that waits for others may vanish with its host
+    // Membership turns away what is above its own limit; far above it nobody is even told.
+    if (connections_.size() >= kConnectionsMax) continue;
+    while (connections_.contains(next_id_)) ++next_id_;
     const ConnId id = next_id_++;
-    epoll_event event{.events = EPOLLIN, .data = {.u64 = id}};
-    if (::epoll_ctl(*epoll_, EPOLL_CTL_ADD, *fd, &event) != 0) continue;
+    if (!watch(*fd, id).ok()) continue;
     connections_[id].fd = std::move(fd);
     membership_->on_open(id, peer.text(), now_ns());
   }
@@ -182,6 +166,8 @@ void ControlServer::write(ConnId id, Connection& connection) {
   } else if (connection.out.size() - connection.out_begin > kUnsentBytesMax) {
     connection.close_at = 0;  // it does not read: expire() drops it
   }
+  if (unsent == connection.wants_write) return;
+  connection.wants_write = unsent;
   epoll_event event{.events = unsent ? EPOLLIN | EPOLLOUT : EPOLLIN, .data = {.u64 = id}};
   (void)::epoll_ctl(*epoll_, EPOLL_CTL_MOD, *connection.fd, &event);
 }
@@ -196,9 +182,11 @@ void ControlServer::expire(TimeNs now) {
 
 void ControlServer::drain(TimeNs deadline) {
   std::vector<int> ready;
-  auto unsent = [](const auto& entry) { return entry.second.out_begin < entry.second.out.size(); };
+  for (const int fd : watched_) (void)::epoll_ctl(*epoll_, EPOLL_CTL_DEL, fd, nullptr);  // the signal stays readable
+  listeners_.clear();
   obey();
-  while (now_ns() < deadline && std::any_of(connections_.begin(), connections_.end(), unsent)) {
+  // A peer that has read everything closes its side; closing ours first could take back what it has not read yet.
+  while (now_ns() < deadline && !connections_.empty()) {
     wait(std::min(deadline, now_ns() + 50 * kMs), &ready);
     obey();
   }

@@ -23,9 +23,8 @@ class ControlServer {
   // Before the first wait().
   void serve(Membership* membership) { membership_ = membership; }
 
-  // Port 0 takes any free port for the first address and the same for the others.
-  Status listen(const std::vector<Endpoint>& addresses);
-  uint16_t port() const { return port_; }
+  // Listening sockets, non-blocking.
+  Status open(std::vector<Fd> listeners);
   // Another descriptor to be watched (level-triggered); wait() reports it.
   Status watch(int fd);
 
@@ -33,8 +32,9 @@ class ControlServer {
   void wait(TimeNs deadline, std::vector<int>* ready);
   // Carries out poll_send() and poll_close().
   void obey();
-  // After on_stop(): sends what is left, until deadline.
+  // After on_stop(): sends what is left and waits for the peers to have read it, until deadline.
   void drain(TimeNs deadline);
+  uint32_t connections() const { return static_cast<uint32_t>(connections_.size()); }
 
  private:
   struct Connection {
@@ -42,10 +42,12 @@ class ControlServer {
     control::Parser parser;
     std::vector<std::byte> out;
     size_t out_begin = 0;
-    bool closing = false;        // shut down once everything is sent
+    bool closing = false;  // shut down once everything is sent
+    bool wants_write = false;
     TimeNs close_at = kNever;
   };
 
+  Status watch(int fd, uint64_t tag);
   void accept_all(int listener);
   void read(ConnId id);
   void write(ConnId id, Connection& connection);
@@ -60,7 +62,6 @@ class ControlServer {
   std::vector<int> watched_;
   std::map<ConnId, Connection> connections_;
   ConnId next_id_ = 1;
-  uint16_t port_ = 0;
 };
 
 }  // namespace gatun

@@ -1,18 +1,40 @@
 #include "switch_model/daemon/daemon.h"
 
+#include <dirent.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cerrno>
+#include <csignal>
 
+#include "host/transport/udp_socket.h"
 #include "protocols/worker.h"
 
 namespace gatun {
 namespace {
 
-constexpr uint64_t kBufferBytes = 64 * 1024;  // of one received UDP packet
 constexpr uint32_t kUdpBuffersMin = 64;
+constexpr uint32_t kPeersMax = 1024;  // of one UDP socket
+constexpr uint32_t kShmPayloadBytesMax = 1 << 20;
+constexpr uint32_t kShmBuffers = 2 * kBurst;  // probes that came in one burst
+constexpr uint32_t kLinksMax = 4096;          // shm, of one lane
 constexpr TimeNs kStopWait = 1 * kSecond;     // for the jobs to take the farewell
 constexpr TimeNs kIdleWake = 5 * kSecond;
-constexpr size_t kAddressesMax = 3;           // a lane has a socket for each
+constexpr uint32_t kLinesPerSecond = 50;  // of log that peers can cause
+
+uint64_t link_bytes(uint32_t trees, uint32_t window, uint32_t payload_bytes) {
+  return ShmShape::make(trees, window, payload_bytes).region_bytes();
+}
+
+int open_descriptors() {
+  DIR* folder = ::opendir("/proc/self/fd");
+  if (!folder) return -1;
+  int count = -1;  // its own
+  while (const dirent* entry = ::readdir(folder)) count += entry->d_name[0] != '.';
+  ::closedir(folder);
+  return count;
+}
 
 }  // namespace
 
@@ -24,91 +46,95 @@ Result<std::unique_ptr<Daemon>> Daemon::make(const SettingValues& settings, cons
   return daemon;
 }
 
-Result<std::vector<Endpoint>> Daemon::listen_addresses() const {
-  if (!settings_.listen.empty()) {
-    auto addresses = resolve(settings_.listen, settings_.port);
-    if (!addresses.ok()) return addresses.status();
-    for (Endpoint& address : addresses.value()) address.set_port(settings_.port);
-    if (addresses.value().size() > kAddressesMax) addresses.value().resize(kAddressesMax);
-    return addresses;
-  }
-  auto addresses = resolve("127.0.0.1", settings_.port);
-  if (!addresses.ok()) return addresses.status();
-  // IPv6 may be switched off on this host; then its loopback address cannot be bound.
-  auto v6 = resolve("[::1]", settings_.port);
-  if (v6.ok() && !v6.value().empty()) {
-    Fd probe(::socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-    Endpoint any_port = v6.value()[0];
-    any_port.set_port(0);
-    if (probe.valid() && ::bind(*probe, any_port.address(), any_port.size) == 0) addresses.value().push_back(v6.value()[0]);
-  }
-  return addresses;
-}
-
-// Half of the memory is for received UDP packets that wait for others, half for the jobs' arenas and shared regions.
+// The setting memory is for the jobs' arenas and shared regions; received UDP packets that wait for others may take as much
+// again, and each lane's shm hub a few copies of probes.
 Status Daemon::open() {
-  auto addresses = listen_addresses();
-  if (!addresses.ok()) return addresses.status();
+  const bool with_udp = settings_.transport != "shm";
+  const UdpOptions udp{
+      .buffers = static_cast<uint32_t>(std::min<uint64_t>(settings_.memory_bytes / kUdpBufferBytes, 1 << 20)),
+      .peers_max = kPeersMax,
+      .busy_poll_us = static_cast<int>(settings_.busy_poll / kUs)};
+  Result<Sockets> sockets = open_sockets(settings_, with_udp, udp, kUdpBuffersMin);
+  if (!sockets.ok()) return sockets.status();
+  port_ = sockets->port;
+  for (const Endpoint& endpoint : sockets->endpoints)
+    addresses_text_ += (addresses_text_.empty() ? "" : ", ") + endpoint.text();
 
   Membership::Config config;
   config.jobs_max = settings_.jobs;
+  config.trees_max = kTreesMax;
   config.keepalive = settings_.keepalive;
   config.random = random_u64;
-  table_ = std::make_unique<JobTable>(
-      JobTable::Limits{.memory_bytes = settings_.memory_bytes / 2, .trees = settings_.jobs * kTreesMax});
-
-  // Membership needs the lanes' facts, the lanes the port, and the port a listener: the server is opened first.
+  config.facts.lanes = settings_.lanes;
   server_ = std::make_unique<ControlServer>(log_);
-  if (Status status = server_->listen(addresses.value()); !status.ok()) return status;
-  const uint64_t sockets = uint64_t{settings_.lanes} * addresses.value().size();
-  const uint64_t udp_buffers = std::max<uint64_t>(kUdpBuffersMin, settings_.memory_bytes / 2 / kBufferBytes / sockets);
-  for (uint32_t i = 0; i < settings_.lanes; ++i) {
-    Lane::Options options{.index = i,
-                          .trees_max = settings_.jobs * kTreesMax,
-                          .udp_buffers = static_cast<uint32_t>(udp_buffers),
-                          .busy_poll = settings_.busy_poll > 0,
-                          .busy_poll_us = static_cast<int>(settings_.busy_poll / kUs)};
-    const uint16_t port = settings_.port == 0 ? 0 : static_cast<uint16_t>(server_->port() + i);
-    for (const Endpoint& address : addresses.value()) {
-      SocketAddress udp;
-      Endpoint with_port = address;
-      with_port.set_port(port);
-      udp.storage = with_port.storage;
-      udp.size = with_port.size;
-      options.udp.push_back(udp);
+  if (Status status = server_->open(std::move(sockets->listeners)); !status.ok()) return status;
+  if (settings_.transport != "udp") {
+    auto door = ShmDoor::make("");
+    if (door.ok()) {
+      door_ = std::move(door.value());
+      config.facts.host_identity = host_identity();
+      if (Status status = server_->watch(door_->wait_fd()); !status.ok()) return status;
+    } else if (!with_udp) {
+      return door.status();
+    } else {
+      log_->warn("no shared memory for workers on this host: %s", door.status().message());
     }
-    auto lane = Lane::make(options);
+  }
+  if (Status status = open_lanes(&sockets.value(), udp.buffers, &config.facts); !status.ok()) return status;
+
+  std::vector<Lane*> lanes;
+  for (const auto& lane : lanes_) lanes.push_back(lane.get());
+  jobs_ = std::make_unique<Jobs>(JobTable::Config{.memory_bytes = settings_.memory_bytes,
+                                                  .jobs_max = settings_.jobs,
+                                                  .lanes = settings_.lanes,
+                                                  .trees_max = settings_.jobs * kTreesMax,
+                                                  .packets_max = config.facts.udp_buffers,
+                                                  .lease = settings_.keepalive,
+                                                  .link_bytes = link_bytes},
+                                 port_, door_.get(), std::move(lanes));
+  membership_ = std::make_unique<Membership>(std::move(config));
+  server_->serve(membership_.get());
+  for (const auto& lane : lanes_) {
+    if (Status status = lane->start(); !status.ok()) return status;
+  }
+  return {};
+}
+
+Status Daemon::open_lanes(Sockets* sockets, uint32_t udp_buffers, SwitchFacts* facts) {
+  const auto least = [](uint32_t a, uint32_t b) { return a == 0 ? b : std::min(a, b); };
+  for (uint32_t index = 0; index < settings_.lanes; ++index) {
+    std::vector<std::unique_ptr<UdpHub>> hubs;
+    if (!sockets->hubs.empty()) hubs = std::move(sockets->hubs[index]);
+    for (const auto& hub : hubs) {
+      const TransportCaps caps = hub->caps();
+      facts->udp_payload_bytes = least(facts->udp_payload_bytes, caps.payload_bytes_max);
+      facts->udp_receive_bytes = least(facts->udp_receive_bytes, caps.receive_bytes);
+      facts->udp_buffers = least(facts->udp_buffers, caps.buffers > 0 ? caps.buffers : udp_buffers);
+    }
+    std::unique_ptr<ShmHub> shm;
+    if (door_) {
+      auto hub = ShmHub::make({.links_max = std::min(settings_.jobs * kRanksMax, kLinksMax),
+                               .payload_bytes_max = kShmPayloadBytesMax,
+                               .buffers = kShmBuffers});
+      if (!hub.ok()) return hub.status();
+      shm = std::move(hub.value());
+    }
+    const Lane::Options options{
+        .index = index, .trees_max = settings_.jobs * kTreesMax, .peers_max = kPeersMax, .busy_poll = settings_.busy_poll};
+    auto lane = Lane::make(options, std::move(hubs), std::move(shm));
     if (!lane.ok()) return lane.status();
     lanes_.push_back(std::move(lane.value()));
   }
-  auto door = ShmDoor::make("");
-  if (door.ok()) {
-    door_ = std::move(door.value());
-    config.facts.host_identity = host_identity();
-    if (Status status = server_->watch(door_->wait_fd()); !status.ok()) return status;
-  } else {
-    log_->warn("no shared memory for workers on this host: %s", door.status().message());
-  }
-  config.facts.udp_payload_bytes = lanes_[0]->udp_caps().payload_bytes_max;
-  config.facts.udp_receive_bytes = lanes_[0]->udp_caps().receive_bytes;
-  config.facts.udp_buffers = static_cast<uint32_t>(udp_buffers);
-  config.facts.lanes = settings_.lanes;
-  membership_ = std::make_unique<Membership>(std::move(config));
-  server_->serve(membership_.get());
-
-  for (const Endpoint& address : addresses.value()) {
-    Endpoint with_port = address;
-    with_port.set_port(server_->port());
-    addresses_text_ += (addresses_text_.empty() ? "" : ", ") + with_port.text();
-  }
-  for (auto& lane : lanes_) lane->start();
   return {};
 }
 
 std::string Daemon::describe() const {
-  return "serves " + addresses_text_ + " (control tcp; data udp from port " + std::to_string(lanes_[0]->udp_port()) +
-         (door_ ? ", and shared memory" : "") + "), " + std::to_string(settings_.lanes) + (settings_.lanes == 1 ? " lane" : " lanes") +
-         ", at most " + std::to_string(settings_.jobs) + " jobs and " + format_bytes(settings_.memory_bytes) + " of memory for them";
+  const bool with_udp = settings_.transport != "shm";
+  const std::string lane_count = std::to_string(settings_.lanes) + (settings_.lanes == 1 ? " lane" : " lanes");
+  return "serves " + addresses_text_ + " (control tcp; data " + (with_udp ? "udp" : "") +
+         (with_udp && door_ ? " and " : "") + (door_ ? "shared memory" : "") + "), " + lane_count + ", at most " +
+         std::to_string(settings_.jobs) + " jobs and " + format_bytes(settings_.memory_bytes) + " of memory for them" +
+         (with_udp ? " and as much for packets" : "");
 }
 
 Status Daemon::run(int signal_fd) {
@@ -118,11 +144,10 @@ Status Daemon::run(int signal_fd) {
     const TimeNs deadline = std::min(membership_->poll_timer(), now_ns() + kIdleWake);
     server_->wait(deadline, &ready);
     for (const int fd : ready) {
-      if (fd == signal_fd) {
+      if (fd == signal_fd && on_signal(signal_fd)) {
         membership_->on_stop("gatund at " + addresses_text_ + " is stopping", now_ns());
         obey();
         server_->drain(now_ns() + kStopWait);
-        while (!jobs_.empty()) remove(jobs_.begin()->first);
         return {};
       }
       if (door_ && fd == door_->wait_fd()) door_->serve(now_ns());
@@ -132,116 +157,84 @@ Status Daemon::run(int signal_fd) {
   }
 }
 
+// True: stop.
+bool Daemon::on_signal(int signal_fd) {
+  signalfd_siginfo info;
+  if (::read(signal_fd, &info, sizeof info) != sizeof info) return false;
+  if (info.ssi_signo != SIGUSR1) return true;
+  log_->info("%s", counters().c_str());
+  return false;
+}
+
 void Daemon::obey() {
   Membership::Action action;
   while (membership_->poll_action(&action)) {
     if (action.kind == Membership::Action::kAdmit) {
-      membership_->on_admitted(action.job, admit(action.plan), now_ns());
+      const TimeNs now = now_ns();
+      membership_->on_admitted(action.job, jobs_->admit(action.plan, now), now);
     } else {
-      remove(action.job);
+      jobs_->remove(action.job);
     }
   }
   server_->obey();
   std::string line;
-  while (membership_->poll_log(&line)) log_->info("%s", line.c_str());
+  while (membership_->poll_log(&line)) say(line);
+}
+
+// Peers can make Membership talk; they cannot fill the log.
+void Daemon::say(const std::string& line) {
+  const TimeNs now = now_ns();
+  if (now - log_second_ >= kSecond) {
+    if (lines_in_second_ > kLinesPerSecond) log_->warn("%u more lines are not shown", lines_in_second_ - kLinesPerSecond);
+    log_second_ = now;
+    lines_in_second_ = 0;
+  }
+  if (++lines_in_second_ <= kLinesPerSecond) log_->info("%s", line.c_str());
 }
 
 // A job holds its lease while the controller, which is in this process, holds the job.
 void Daemon::renew_leases(TimeNs now) {
   renew_at_ = now + settings_.keepalive / 3;
-  for (const auto& [handle, job] : jobs_) table_->renew(handle, now + settings_.keepalive);
-  for (uint32_t handle = 0; table_->poll_expired(now, &handle);) remove(handle);
+  jobs_->renew(now, [this](uint32_t job) { return membership_->alive(job); });
+  if (const uint32_t expired = jobs_->remove_expired(now)) log_->warn("%u jobs without an owner were removed", expired);
+  if (door_) door_->serve(now);  // gives up callers that say nothing
 }
 
-Admission Daemon::admit(const JobPlan& plan) {
-  Admission admission;
-  const uint32_t lane_count = static_cast<uint32_t>(lanes_.size());
-  // Jobs begin on different lanes, so that jobs of one tree use all of them.
-  const uint32_t first_lane = plan.job % lane_count;
-  Job& job = jobs_[plan.job];
-  admission.status = prepare(plan, first_lane, &job);
-  if (!admission.status.ok()) {
-    remove(plan.job);
-    return admission;
+std::string Daemon::counters() {
+  std::string text;
+  const auto add = [&](const char* name, uint64_t value) {
+    text += (text.empty() ? "" : ", ") + std::string(name) + " " + std::to_string(value);
+  };
+  const Jobs::Counts counts = jobs_->counts();
+  add("counters: jobs", counts.jobs);
+  add("trees", counts.trees);
+  add("memory", counts.memory_bytes);
+  add("offers", counts.offers);
+  add("connections", server_->connections());
+  add("refused", membership_->refusals());
+  add("descriptors", static_cast<uint64_t>(open_descriptors()));
+  for (size_t i = 0; i < lanes_.size(); ++i) {
+    const Lane::Stats lane = lanes_[i]->stats();
+    text += "; lane " + std::to_string(i) + ": trees " + std::to_string(lane.trees);
+    add("links", lane.links);
+    add("peers", lane.peers);
+    add("received", lane.transport.packets_received);
+    add("sent", lane.transport.packets_sent);
+    add("reduced", lane.node.reduced_chunks);
+    add("repeats", lane.node.repeats);
+    add("statuses", lane.node.statuses);
+    add("refusals", lane.node.refusals);
+    add("malformed", lane.node.dropped_malformed);
+    add("checksum", lane.node.dropped_checksum);
+    add("foreign", lane.node.dropped_foreign + lane.dropped_foreign);
+    add("stale", lane.node.dropped_stale);
+    add("unexpected", lane.node.dropped_unexpected);
+    add("runt", lane.transport.dropped_runt);
+    add("invalid", lane.transport.dropped_invalid);
+    add("no buffer", lane.transport.dropped_no_buffer);
+    add("unsent", lane.transport.dropped_send + lane.dropped_unsent);
   }
-  for (uint32_t t = 0; t < plan.trees; ++t) {
-    const uint32_t lane = (first_lane + t) % lane_count;
-    admission.trees.push_back({.port = lanes_[lane]->udp_port(), .lane = static_cast<uint8_t>(lane)});
-  }
-  if (door_) admission.shm_socket = door_->name();
-  return admission;
-}
-
-Status Daemon::prepare(const JobPlan& plan, uint32_t first_lane, Job* job) {
-  const uint32_t lane_count = static_cast<uint32_t>(lanes_.size());
-  job->token = plan.token;
-  job->lanes.resize(lane_count);
-  job->shm_arenas.resize(lane_count);
-  job->arenas.resize(lane_count);
-  for (uint32_t t = 0; t < plan.trees; ++t) {
-    TreeSpec spec{.job = plan.job,
-                  .token = plan.token,
-                  .tree = static_cast<uint8_t>(t),
-                  .window = plan.window,
-                  .payload_bytes = plan.payload_bytes};
-    for (uint16_t rank = 0; rank < plan.ranks; ++rank) spec.child_ranks.push_back({rank});
-    job->lanes[(first_lane + t) % lane_count].trees.push_back(std::move(spec));
-  }
-  const auto shm_ranks = static_cast<uint64_t>(std::count(plan.shm.begin(), plan.shm.end(), true));
-  JobTable::Need need{.trees = plan.trees};
-  for (const LaneJob& lane : job->lanes) {
-    if (lane.trees.empty()) continue;
-    const ShmShape shape = ShmShape::make(static_cast<uint32_t>(lane.trees.size()), plan.window, plan.payload_bytes);
-    need.memory_bytes += shape.result_bytes + shm_ranks * shape.region_bytes();
-  }
-  if (Status status = table_->admit(plan.job, need, now_ns() + settings_.keepalive); !status.ok()) return status;
-
-  for (uint32_t i = 0; i < lane_count; ++i) {
-    LaneJob& lane = job->lanes[i];
-    lane.job = plan.job;
-    if (lane.trees.empty()) continue;
-    const ShmShape shape = ShmShape::make(static_cast<uint32_t>(lane.trees.size()), plan.window, plan.payload_bytes);
-    std::span<std::byte> memory;
-    if (shm_ranks > 0) {
-      auto arena = ShmArena::make(shape.result_bytes);
-      if (!arena.ok()) return arena.status();
-      job->shm_arenas[i] = arena.value();
-      memory = job->shm_arenas[i]->bytes();
-      if (Status status = offer_shm(plan, i, shape, job); !status.ok()) return status;
-    } else {
-      job->arenas[i].resize(shape.result_bytes);
-      memory = job->arenas[i];
-    }
-    const size_t arena_bytes = lane.trees[0].arena_bytes();
-    for (size_t t = 0; t < lane.trees.size(); ++t) lane.arenas.push_back(memory.subspan(t * arena_bytes, arena_bytes));
-    if (Status status = lanes_[i]->admit(&lane); !status.ok()) return status;
-  }
-  return {};
-}
-
-Status Daemon::offer_shm(const JobPlan& plan, uint32_t lane, const ShmShape& shape, Job* job) {
-  for (uint32_t rank = 0; rank < plan.ranks; ++rank) {
-    if (!plan.shm[rank]) continue;
-    ShmTicket ticket;
-    auto port = ShmPort::make(shape, job->shm_arenas[lane], &ticket);
-    if (!port.ok()) return port.status();
-    job->lanes[lane].ports.push_back(std::move(port.value()));
-    door_->offer({.token = plan.token, .rank = rank, .lane = lane}, std::move(ticket));
-  }
-  return {};
-}
-
-void Daemon::remove(uint32_t handle) {
-  const auto found = jobs_.find(handle);
-  if (found != jobs_.end()) {
-    Job& job = found->second;
-    for (uint32_t i = 0; i < job.lanes.size(); ++i) {
-      if (!job.lanes[i].trees.empty()) lanes_[i]->remove(&job.lanes[i]);
-    }
-    if (door_) door_->withdraw_all(job.token);
-    jobs_.erase(found);
-  }
-  table_->remove(handle);
+  return text;
 }
 
 }  // namespace gatun

@@ -1,7 +1,6 @@
 // Daemon: gatund put together. The main thread runs the control channel, admission and leases; each lane has its own thread.
 #pragma once
 
-#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -10,8 +9,9 @@
 #include "host/base/settings.h"
 #include "host/transport/shm_door.h"
 #include "switch_model/daemon/control_server.h"
+#include "switch_model/daemon/jobs.h"
 #include "switch_model/daemon/lane.h"
-#include "switch_model/job_table.h"
+#include "switch_model/daemon/listen.h"
 
 namespace gatun {
 
@@ -19,39 +19,33 @@ class Daemon {
  public:
   static Result<std::unique_ptr<Daemon>> make(const SettingValues& settings, const Log* log);
 
-  uint16_t port() const { return server_->port(); }
+  uint16_t port() const { return port_; }
   std::string describe() const;  // what it serves and what it may use, for the start line
-  // Runs until signal_fd (a signalfd) becomes readable, then tells all jobs and returns.
+  // Runs until a signal comes by signal_fd (a signalfd), then tells all jobs and returns. SIGUSR1 only logs the counters.
   Status run(int signal_fd);
 
  private:
-  struct Job {
-    uint64_t token = 0;
-    std::vector<LaneJob> lanes;                          // by lane index
-    std::vector<std::shared_ptr<ShmArena>> shm_arenas;   // by lane, where any rank uses shm
-    std::vector<std::vector<std::byte>> arenas;          // by lane, elsewhere
-  };
-
   Daemon(const SettingValues& settings, const Log* log);
   Status open();
-  Result<std::vector<Endpoint>> listen_addresses() const;
+  Status open_lanes(Sockets* sockets, uint32_t udp_buffers, SwitchFacts* facts);
+  bool on_signal(int signal_fd);
   void obey();
-  Admission admit(const JobPlan& plan);
-  Status prepare(const JobPlan& plan, uint32_t first_lane, Job* job);
-  Status offer_shm(const JobPlan& plan, uint32_t lane, const ShmShape& shape, Job* job);
-  void remove(uint32_t handle);
+  void say(const std::string& line);
   void renew_leases(TimeNs now);
+  std::string counters();
 
   SettingValues settings_;
   const Log* log_;
-  std::unique_ptr<JobTable> table_;
+  uint16_t port_ = 0;
+  std::string addresses_text_;
   std::vector<std::unique_ptr<Lane>> lanes_;
   std::unique_ptr<ShmDoor> door_;
+  std::unique_ptr<Jobs> jobs_;  // goes before the lanes and the door, which it uses
   std::unique_ptr<Membership> membership_;
   std::unique_ptr<ControlServer> server_;
-  std::map<uint32_t, Job> jobs_;
-  std::string addresses_text_;
   TimeNs renew_at_ = 0;
+  TimeNs log_second_ = 0;
+  uint32_t lines_in_second_ = 0;
 };
 
 }  // namespace gatun

@@ -1,209 +1,292 @@
 #include "switch_model/daemon/lane.h"
 
+#include <poll.h>
+#include <pthread.h>
+
+#include <algorithm>
+#include <new>
+#include <string>
+#include <system_error>
+#include <utility>
+
 #include "host/base/os.h"
 
 namespace gatun {
 namespace {
 
-// The node's numbers of peers and buffers carry the transport's index in the top byte.
-constexpr uint32_t kIndexShift = 24;
-constexpr uint32_t kIdMask = (1u << kIndexShift) - 1;
-constexpr uint32_t tag(uint32_t transport, uint32_t id) { return id == kNoPeer ? id : transport << kIndexShift | id; }
+constexpr uint32_t kIdBits = 24;  // of peers and buffers; the transport's number stands above
+constexpr uint32_t kIdMask = (1u << kIdBits) - 1;
 
-constexpr int kSendTries = 200;  // of a socket that has no room: it drains at the rate of the interface
-constexpr TimeNs kSleepMax = 1 * kSecond;
+uint32_t tagged(uint32_t transport, uint32_t id) {
+  return transport << kIdBits | id;
+}
+
+// A socket without room gets some within microseconds on any interface that moves; after this its packets are lost, which
+// the protocol repairs.
+constexpr int kSendTries = 20;
+constexpr int kSendWaitMs = 1;
 
 }  // namespace
 
-Lane::Lane(const Options& options) : options_(options), node_(options.trees_max) {}
-
-Result<std::unique_ptr<Lane>> Lane::make(const Options& options) {
-  std::unique_ptr<Lane> lane(new Lane(options));
-  if (Status status = lane->open(); !status.ok()) return status;
+Result<std::unique_ptr<Lane>> Lane::make(const Options& options, std::vector<std::unique_ptr<UdpHub>> hubs,
+                                         std::unique_ptr<ShmHub> shm) {
+  Result<std::unique_ptr<Waiter>> waiter = Waiter::make();
+  if (!waiter.ok()) return waiter.status();
+  std::unique_ptr<Lane> lane(new Lane(options, std::move(waiter.value()), std::move(hubs), std::move(shm)));
+  for (Transport* transport : lane->transports_) {
+    if (Status status = lane->waiter_->add(transport); !status.ok()) return status;
+  }
   return lane;
 }
 
-Status Lane::open() {
-  auto waiter = Waiter::make();
-  if (!waiter.ok()) return waiter.status();
-  waiter_ = std::move(waiter.value());
-  for (SocketAddress address : options_.udp) {
-    if (udp_port_ != 0 && address.port() == 0) {
-      auto same_port = SocketAddress::parse(address.ip(), udp_port_);
-      if (!same_port.ok()) return same_port.status();
-      address = same_port.value();
-    }
-    UdpOptions udp;
-    udp.buffers = options_.udp_buffers;
-    udp.busy_poll_us = options_.busy_poll_us;
-    auto hub = UdpHub::make(address, udp);
-    if (!hub.ok()) return hub.status();
-    if (udp_port_ == 0) {
-      udp_port_ = hub.value()->local().port();
-      udp_caps_ = hub.value()->caps();
-    }
-    udp_caps_.payload_bytes_max = std::min(udp_caps_.payload_bytes_max, hub.value()->caps().payload_bytes_max);
-    udp_caps_.receive_bytes = std::min(udp_caps_.receive_bytes, hub.value()->caps().receive_bytes);
-    transports_.push_back(std::move(hub.value()));
+Lane::Lane(const Options& options, std::unique_ptr<Waiter> waiter, std::vector<std::unique_ptr<UdpHub>> hubs,
+           std::unique_ptr<ShmHub> shm)
+    : options_(options),
+      waiter_(std::move(waiter)),
+      hubs_(std::move(hubs)),
+      shm_(std::move(shm)),
+      owners_(hubs_.size(), std::vector<uint32_t>(options.peers_max)),
+      node_(options.trees_max),
+      outbox_(std::make_unique<Outbox>()) {
+  for (const auto& hub : hubs_) transports_.push_back(hub.get());
+  if (shm_) transports_.push_back(shm_.get());
+  GATUN_CHECK(!transports_.empty() && transports_.size() < 255);
+  sends_.resize(transports_.size());
+  releases_.resize(transports_.size());
+}
+
+Lane::~Lane() {
+  stop();
+}
+
+Status Lane::start() {
+  stop_ = false;
+  try {
+    thread_ = std::thread([this] { loop(); });
+  } catch (const std::system_error& error) {
+    return Status(Code::kSystem, std::string("cannot start a lane's thread: ") + error.what());
   }
-  if (options_.shm) {
-    auto hub = ShmHub::make({});
-    if (!hub.ok()) return hub.status();
-    shm_hub_ = hub.value().get();
-    transports_.push_back(std::move(hub.value()));
+  pthread_setname_np(thread_.native_handle(), ("gatund-lane" + std::to_string(options_.index)).c_str());
+  return {};
+}
+
+void Lane::stop() {
+  if (!thread_.joinable()) return;
+  stop_ = true;
+  waiter_->wake();
+  thread_.join();
+}
+
+void Lane::call(const std::function<void()>& work) {
+  if (!thread_.joinable()) return work();
+  std::unique_lock lock(mutex_);
+  work_ = &work;
+  called_.store(true, std::memory_order_release);
+  waiter_->wake();
+  done_.wait(lock, [&] { return work_ == nullptr; });
+}
+
+void Lane::loop() {
+  Backoff backoff(options_.busy_poll > 0);
+  TimeNs worked = 0;
+  while (!stop_.load(std::memory_order_relaxed)) {
+    if (called_.load(std::memory_order_acquire)) [[unlikely]] {
+      const std::lock_guard lock(mutex_);
+      called_.store(false, std::memory_order_relaxed);
+      (*work_)();
+      work_ = nullptr;
+      done_.notify_one();
+    }
+    const TimeNs now = now_ns();
+    int packets = 0;
+    for (uint32_t transport = 0; transport < transports_.size(); ++transport) packets += receive(transport, now);
+    flush();
+    if (packets > 0) {
+      backoff.reset();
+      worked = now;
+    } else if (backoff.idle() || (options_.busy_poll > 0 && now - worked > options_.busy_poll)) {
+      waiter_->wait(kNever);
+      backoff.reset();
+      worked = now_ns();
+    }
   }
-  GATUN_CHECK(transports_.size() <= std::size(released_));
-  for (auto& released : released_) released.reserve(Outbox::kReleases);
-  for (const auto& transport : transports_) {
-    if (Status status = waiter_->add(transport.get()); !status.ok()) return status;
+}
+
+int Lane::receive(uint32_t transport, TimeNs now) {
+  std::array<RxPacket, kBurst> packets;
+  const int count = transports_[transport]->receive(packets);
+  for (int i = 0; i < count; ++i) {
+    RxPacket& packet = packets[static_cast<size_t>(i)];
+    if (packet.peer == kNoPeer) [[unlikely]] {
+      adopt(transport, &packet);
+    } else {
+      packet.peer = tagged(transport, packet.peer);
+    }
+    if (packet.buffer != kNoBuffer) {
+      if (transports_[transport] == shm_.get() && belongs_in_arena(packet)) [[unlikely]] {
+        ++dropped_foreign_;
+        shm_->release({&packet.buffer, 1});
+        continue;
+      }
+      packet.buffer = tagged(transport, packet.buffer);
+    }
+    if (outbox_->full()) flush();
+    node_.on_packet(packet, now, outbox_.get());
+  }
+  return count;
+}
+
+// A probe with a right token makes its source a peer. A job cannot take more places in the table than its ranks may need,
+// however often a rank comes from another port.
+void Lane::adopt(uint32_t transport, RxPacket* packet) {
+  Header header;
+  if (!node_.accepts_probe(*packet) ||
+      decode(packet->head, packet->payload, packet->payload_bytes, packet->checksummed, &header) != Decode::kOk) {
+    return;
+  }
+  const auto job = jobs_.find(header.job);
+  if (job == jobs_.end() || job->second.adopted >= job->second.adopted_max) {
+    ++dropped_foreign_;
+    return;
+  }
+  const PeerId peer = transports_[transport]->adopt(*packet);
+  if (peer == kNoPeer) return;
+  owners_[transport][peer] = header.job;
+  ++job->second.adopted;
+  packet->peer = tagged(transport, peer);
+}
+
+// Over shm only probes come as copies. Contributions must lie in the sender's arena: held copies would use up the few
+// buffers that all jobs share.
+bool Lane::belongs_in_arena(const RxPacket& packet) const {
+  Header header;
+  return decode(packet.head, packet.payload, packet.payload_bytes, packet.checksummed, &header) != Decode::kOk ||
+         header.type != PacketType::kProbe;
+}
+
+// Sends before it releases: an answer may quote the packet that asked.
+void Lane::flush() {
+  const std::span<const TxPacket> sends = outbox_->sends();
+  const std::span<const BufferId> releases = outbox_->releases();
+  if (sends.empty() && releases.empty()) return;
+  std::array<uint32_t, 256> counts{};
+  for (const TxPacket& packet : sends) {
+    const uint32_t transport = packet.peer >> kIdBits;
+    if (transport >= transports_.size()) continue;  // kNoPeer
+    TxPacket& own = sends_[transport][counts[transport]++];
+    own = packet;
+    own.peer &= kIdMask;
+  }
+  for (uint32_t transport = 0; transport < transports_.size(); ++transport) {
+    send_to(transport, {sends_[transport].data(), counts[transport]});
+  }
+  counts.fill(0);
+  for (const BufferId buffer : releases) {
+    const uint32_t transport = buffer >> kIdBits;
+    releases_[transport][counts[transport]++] = buffer & kIdMask;
+  }
+  for (uint32_t transport = 0; transport < transports_.size(); ++transport) {
+    if (counts[transport] > 0) transports_[transport]->release({releases_[transport].data(), counts[transport]});
+  }
+  outbox_->clear();
+}
+
+void Lane::send_to(uint32_t transport, std::span<const TxPacket> packets) {
+  for (int tries = 0; !packets.empty(); ++tries) {
+    packets = packets.subspan(static_cast<size_t>(transports_[transport]->send(packets)));
+    if (packets.empty()) return;
+    if (tries == kSendTries) {
+      dropped_unsent_ += packets.size();
+      return;
+    }
+    pollfd room{.fd = transports_[transport]->wait_fd(), .events = POLLOUT, .revents = 0};
+    ::poll(&room, 1, kSendWaitMs);
+  }
+}
+
+Status Lane::admit(uint32_t job, std::vector<Tree> trees, std::vector<std::unique_ptr<ShmPort>> ports) {
+  Status status;
+  Ports removed;
+  call([&] {
+    try {
+      status = admit_here(job, trees, &ports);
+    } catch (const std::bad_alloc&) {
+      status = Status(Code::kSystem, "the switch is out of memory");
+    }
+    if (!status.ok()) removed = remove_here(job);
+  });
+  return status;
+}
+
+Status Lane::admit_here(uint32_t handle, const std::vector<Tree>& trees, Ports* ports) {
+  Job& job = jobs_[handle];
+  for (std::unique_ptr<ShmPort>& port : *ports) {
+    const PeerId peer = shm_->attach(std::move(port));
+    if (peer == kNoPeer) return Status(Code::kRefused, "the switch has no room for more shm links");
+    job.links.push_back(peer);
+  }
+  for (const Tree& tree : trees) {
+    if (Status status = node_.admit(tree.spec, tree.arena); !status.ok()) return status;
+    job.trees.push_back(tree.spec.tree);
+    job.adopted_max += 4 * static_cast<uint32_t>(tree.spec.child_ranks.size());
   }
   return {};
 }
 
-Lane::~Lane() {
-  quit_ = true;
-  if (waiter_) waiter_->wake();
-  if (thread_.joinable()) thread_.join();
+void Lane::remove(uint32_t job) {
+  Ports removed;  // unmapped by this thread, not by the lane
+  call([&] { removed = remove_here(job); });
 }
 
-void Lane::start() {
-  thread_ = std::thread([this] { loop(); });
-}
-
-void Lane::loop() {
-  Backoff backoff(options_.busy_poll);
-  while (!quit_.load(std::memory_order_relaxed)) {
-    if (pending_.load(std::memory_order_acquire)) run_pending();
-    bool busy = false;
-    for (uint32_t i = 0; i < transports_.size(); ++i) busy |= serve(i);
-    if (busy) {
-      backoff.reset();
-    } else if (backoff.idle()) {
-      waiter_->wait(kSleepMax);
-      backoff.reset();
+// The trees first, since they refer to packets in the links' memory.
+Lane::Ports Lane::remove_here(uint32_t handle) {
+  Ports ports;
+  const auto found = jobs_.find(handle);
+  if (found == jobs_.end()) return ports;
+  for (const uint8_t tree : found->second.trees) {
+    while (node_.remove(handle, tree, outbox_.get())) flush();
+    flush();
+  }
+  for (const PeerId link : found->second.links) ports.push_back(shm_->detach(link));
+  for (uint32_t hub = 0; hub < hubs_.size(); ++hub) {
+    for (PeerId peer = 0; peer < owners_[hub].size(); ++peer) {
+      if (owners_[hub][peer] != handle) continue;
+      owners_[hub][peer] = 0;
+      hubs_[hub]->forget(peer);
     }
   }
-  if (pending_) run_pending();
+  jobs_.erase(found);
+  return ports;
 }
 
-bool Lane::serve(uint32_t index) {
-  Transport& transport = *transports_[index];
-  std::array<RxPacket, kBurst> packets;
-  const int count = transport.receive(packets);
-  if (count == 0) return false;
-  const TimeNs now = now_ns();
-  for (int i = 0; i < count; ++i) {
-    RxPacket& packet = packets[static_cast<size_t>(i)];
-    if (packet.peer == kNoPeer && node_.accepts_probe(packet)) packet.peer = transport.adopt(packet);
-    packet.peer = tag(index, packet.peer);
-    if (packet.buffer != kNoBuffer) packet.buffer = tag(index, packet.buffer);
-    if (outbox_.full()) flush();
-    node_.on_packet(packet, now, &outbox_);
-  }
-  flush();
-  return true;
-}
-
-void Lane::flush() {
-  // Packets to one transport that follow each other go in one burst.
-  std::array<TxPacket, kBurst> burst;
-  size_t count = 0;
-  uint32_t transport = 0;
-  for (const TxPacket& packet : outbox_.sends()) {
-    const uint32_t index = packet.peer >> kIndexShift;
-    if (count == burst.size() || (count > 0 && index != transport)) {
-      send(transport, {burst.data(), count});
-      count = 0;
+Lane::Stats Lane::stats() {
+  Stats stats;
+  call([&] {
+    stats.node = node_.stats();
+    stats.trees = node_.trees();
+    for (const auto& [handle, job] : jobs_) stats.links += static_cast<uint32_t>(job.links.size());
+    for (const auto& owners : owners_) {
+      stats.peers +=
+          static_cast<uint32_t>(std::count_if(owners.begin(), owners.end(), [](uint32_t job) { return job != 0; }));
     }
-    transport = index;
-    burst[count] = packet;
-    burst[count++].peer = packet.peer & kIdMask;
-  }
-  if (count > 0) send(transport, {burst.data(), count});
-
-  for (const BufferId buffer : outbox_.releases()) released_[buffer >> kIndexShift].push_back(buffer & kIdMask);
-  for (uint32_t i = 0; i < transports_.size(); ++i) {
-    if (released_[i].empty()) continue;
-    transports_[i]->release(released_[i]);
-    released_[i].clear();
-  }
-  outbox_.clear();
-}
-
-void Lane::send(uint32_t transport, std::span<TxPacket> packets) {
-  for (int tries = 0; !packets.empty() && tries < kSendTries; ++tries) {
-    const int sent = transports_[transport]->send(packets);
-    packets = packets.subspan(static_cast<size_t>(sent));
-    if (!packets.empty()) ::sched_yield();
-  }
-  // What found no room is lost, as a switch loses it: its worker asks again.
-}
-
-Status Lane::admit(LaneJob* job) {
-  Status status;
-  run([&] {
-    for (size_t i = 0; i < job->trees.size() && status.ok(); ++i) status = node_.admit(job->trees[i], job->arenas[i]);
-    for (std::unique_ptr<ShmPort>& port : job->ports) {
-      if (!status.ok()) break;
-      const PeerId peer = shm_hub_->attach(std::move(port));
-      if (peer == kNoPeer) {
-        status = {Code::kRefused, "the switch has no place for another worker's shared memory"};
-      } else {
-        job->attached.push_back(peer);
-      }
+    for (const Transport* transport : transports_) {
+      const TransportStats one = transport->stats();
+      stats.transport.packets_sent += one.packets_sent;
+      stats.transport.bytes_sent += one.bytes_sent;
+      stats.transport.packets_received += one.packets_received;
+      stats.transport.bytes_received += one.bytes_received;
+      stats.transport.dropped_runt += one.dropped_runt;
+      stats.transport.dropped_no_buffer += one.dropped_no_buffer;
+      stats.transport.dropped_send += one.dropped_send;
+      stats.transport.dropped_invalid += one.dropped_invalid;
+      stats.transport.congested += one.congested;
+      stats.transport.refused += one.refused;
     }
-    job->ports.clear();
-  });
-  if (!status.ok()) remove(job);
-  return status;
-}
-
-void Lane::remove(LaneJob* job) {
-  run([&] {
-    for (const TreeSpec& spec : job->trees) {
-      for (size_t child = 0; child < spec.child_ranks.size(); ++child) {
-        const PeerId peer = node_.child_peer(spec.job, spec.tree, static_cast<uint8_t>(child));
-        if (peer == kNoPeer || transports_[peer >> kIndexShift].get() == shm_hub_) continue;
-        transports_[peer >> kIndexShift]->forget(peer & kIdMask);
-      }
-      while (node_.remove(spec.job, spec.tree, &outbox_)) flush();
-      flush();
-    }
-    for (const PeerId peer : job->attached) job->ports.push_back(shm_hub_->detach(peer));
-    job->attached.clear();
-  });
-  job->ports.clear();  // unmapped here, not on the lane's thread
-}
-
-NodeStats Lane::node_stats() {
-  NodeStats stats;
-  run([&] { stats = node_.stats(); });
-  return stats;
-}
-
-std::vector<TransportStats> Lane::transport_stats() {
-  std::vector<TransportStats> stats;
-  run([&] {
-    for (const auto& transport : transports_) stats.push_back(transport->stats());
+    stats.dropped_unsent = dropped_unsent_;
+    stats.dropped_foreign = dropped_foreign_;
+    stats.sleeps = waiter_->sleeps();
   });
   return stats;
-}
-
-void Lane::run(std::function<void()> command) {
-  std::unique_lock lock(mutex_);
-  command_ = std::move(command);
-  pending_.store(true, std::memory_order_release);
-  waiter_->wake();
-  done_.wait(lock, [this] { return !command_; });
-}
-
-void Lane::run_pending() {
-  std::lock_guard lock(mutex_);
-  pending_.store(false, std::memory_order_relaxed);
-  if (!command_) return;
-  command_();
-  command_ = nullptr;
-  done_.notify_all();
 }
 
 }  // namespace gatun

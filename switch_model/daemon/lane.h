@@ -1,18 +1,23 @@
-// Lane: one datapath thread of gatund, with its own Node and its own transports. Nothing is shared with other lanes.
+// Lane: one datapath thread of the daemon: its own Node, UDP sockets and shm hub, so that nothing is shared or locked there.
 //
-// The control thread prepares everything (memory, shm ports) and hands it over by admit() and remove(), which run on the
-// lane's thread between two bursts and return when they are done. The datapath itself takes no lock and allocates nothing.
+//   loop:  receive a burst from each transport -> Node -> send what it wants -> release buffers; when idle: spin, yield,
+//   block
+//
+// The control thread admits and removes jobs by call(): the lane runs it between two bursts while the control thread waits.
+// Peers and buffers carry the number of their transport in the top byte. After start() the loop allocates nothing; call()
+// may.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <condition_variable>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <thread>
 #include <vector>
 
-#include "host/base/log.h"
 #include "host/transport/shm.h"
 #include "host/transport/udp.h"
 #include "host/transport/waiter.h"
@@ -20,65 +25,80 @@
 
 namespace gatun {
 
-// Everything that one job has on one lane.
-struct LaneJob {
-  uint32_t job = 0;
-  std::vector<TreeSpec> trees;
-  std::vector<std::span<std::byte>> arenas;          // per tree
-  std::vector<std::unique_ptr<ShmPort>> ports;       // of its shm ranks; given to the hub, and back by remove()
-  std::vector<PeerId> attached;                      // their peers at the hub
-};
-
 class Lane {
  public:
   struct Options {
     uint32_t index = 0;
-    std::vector<SocketAddress> udp;  // where to serve; port 0 in the first means any
-    bool shm = true;
-    uint32_t trees_max = 64;
-    uint32_t udp_buffers = 1024;
-    bool busy_poll = false;
-    int busy_poll_us = 0;
+    uint32_t trees_max = 1024;
+    uint32_t peers_max = 1024;  // of each UDP socket, as it was made
+    TimeNs busy_poll = 0;       // spin this long before blocking
+  };
+  struct Tree {
+    TreeSpec spec;
+    std::span<std::byte> arena;  // outlives the tree
+  };
+  struct Stats {
+    NodeStats node;
+    TransportStats transport;  // all of them together
+    uint32_t trees = 0, links = 0, peers = 0;
+    uint64_t dropped_unsent = 0;   // the OS had no room for a while
+    uint64_t dropped_foreign = 0;  // more sources for a job than it can have ranks; data outside the shared arena
+    uint64_t sleeps = 0;
   };
 
-  static Result<std::unique_ptr<Lane>> make(const Options& options);
-  ~Lane();  // stops the thread
+  // shm may be null.
+  static Result<std::unique_ptr<Lane>> make(const Options& options, std::vector<std::unique_ptr<UdpHub>> hubs,
+                                            std::unique_ptr<ShmHub> shm);
+  ~Lane();
 
-  void start();
+  Status start();
+  void stop();  // joins the thread; jobs stay
 
-  // Control thread.
-  Status admit(LaneJob* job);
-  void remove(LaneJob* job);
-  uint16_t udp_port() const { return udp_port_; }  // 0 without udp
-  TransportCaps udp_caps() const { return udp_caps_; }
-  NodeStats node_stats();  // a copy made on the lane's thread
-  std::vector<TransportStats> transport_stats();
+  // Control thread only. All trees of the job on this lane and the shm links of its ranks, or nothing.
+  Status admit(uint32_t job, std::vector<Tree> trees, std::vector<std::unique_ptr<ShmPort>> ports);
+  void remove(uint32_t job);
+  Stats stats();
 
  private:
-  explicit Lane(const Options& options);
-  Status open();
+  struct Job {
+    std::vector<uint8_t> trees;
+    std::vector<PeerId> links;  // in the shm hub
+    uint32_t adopted = 0, adopted_max = 0;
+  };
+  using Ports = std::vector<std::unique_ptr<ShmPort>>;
+
+  Lane(const Options& options, std::unique_ptr<Waiter> waiter, std::vector<std::unique_ptr<UdpHub>> hubs,
+       std::unique_ptr<ShmHub> shm);
+
+  void call(const std::function<void()>& work);
   void loop();
-  bool serve(uint32_t index);  // one burst of one transport; false if there was none
+  int receive(uint32_t transport, TimeNs now);
+  void adopt(uint32_t transport, RxPacket* packet);
+  bool belongs_in_arena(const RxPacket& packet) const;
   void flush();
-  void send(uint32_t transport, std::span<TxPacket> packets);
-  void run(std::function<void()> command);  // on the lane's thread; waits for it
-  void run_pending();
+  void send_to(uint32_t transport, std::span<const TxPacket> packets);
+  Status admit_here(uint32_t job, const std::vector<Tree>& trees, Ports* ports);
+  Ports remove_here(uint32_t job);
 
   Options options_;
-  Node node_;
-  std::vector<std::unique_ptr<Transport>> transports_;
-  ShmHub* shm_hub_ = nullptr;
-  uint16_t udp_port_ = 0;
-  TransportCaps udp_caps_;
   std::unique_ptr<Waiter> waiter_;
-  Outbox outbox_;
-  std::vector<BufferId> released_[4];  // per transport, for one release call each
+  std::vector<std::unique_ptr<UdpHub>> hubs_;
+  std::unique_ptr<ShmHub> shm_;
+  std::vector<Transport*> transports_;         // the hubs, then shm
+  std::vector<std::vector<uint32_t>> owners_;  // by hub and peer: the job that adopted it, or 0
+  Node node_;
+  std::map<uint32_t, Job> jobs_;
+  std::unique_ptr<Outbox> outbox_;
+  std::vector<std::array<TxPacket, Outbox::kSends>> sends_;  // by transport, filled in flush()
+  std::vector<std::array<BufferId, Outbox::kReleases>> releases_;
+  uint64_t dropped_unsent_ = 0, dropped_foreign_ = 0;
 
+  std::thread thread_;
+  std::atomic<bool> stop_{false};
+  std::atomic<bool> called_{false};
   std::mutex mutex_;
   std::condition_variable done_;
-  std::function<void()> command_;        // guarded by mutex_
-  std::atomic<bool> pending_{false}, quit_{false};
-  std::thread thread_;
+  const std::function<void()>* work_ = nullptr;  // of the control thread, which waits
 };
 
 }  // namespace gatun

@@ -1,4 +1,5 @@
 // gatund: the aggregation daemon. Without arguments it serves this machine.
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
 
@@ -25,7 +26,8 @@ constexpr const char* kUsage =
     "  --print-config     print a settings file with every key and its default\n"
     "  --version, --help\n"
     "\n"
-    "settings, also as GATUN_<KEY> in the environment and as keys of the settings file:\n";
+    "SIGTERM or Ctrl-C stops it after the jobs have been told; SIGUSR1 logs its counters.\n"
+    "\n";
 
 struct Flags {
   std::string port_file;
@@ -45,10 +47,12 @@ Status take_flags(const std::vector<std::string>& args, Flags* flags) {
     } else if (arg == "--port-file") {
       if (++i == args.size()) return {Code::kInvalidArgument, "--port-file needs a path"};
       flags->port_file = args[i];
+    } else if (arg.rfind("--port-file=", 0) == 0) {
+      flags->port_file = arg.substr(12);
     } else {
       const std::string near = arg.rfind("--", 0) == 0 ? Settings::nearest(arg.substr(2, arg.find('=') - 2)) : "";
-      return {Code::kInvalidArgument,
-              "unknown argument '" + arg + "'" + (near.empty() ? "" : ", did you mean --" + near + "?") + " (see gatund --help)"};
+      return {Code::kInvalidArgument, "unknown argument '" + arg + "'" +
+                                          (near.empty() ? "" : ", did you mean --" + near + "?") + " (see gatund --help)"};
     }
   }
   return {};
@@ -64,6 +68,24 @@ Status write_port(const std::string& path, uint16_t port) {
     return {Code::kSystem, "cannot write the port to " + path};
   }
   return {};
+}
+
+// A connection is one descriptor and an shm link six; the soft limit is for programs that use select().
+void raise_descriptor_limit() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  (void)::setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+// Before the first thread, so that all of them leave these signals to the descriptor.
+Fd take_signals() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGUSR1}) sigaddset(&signals, signal);
+  sigprocmask(SIG_BLOCK, &signals, nullptr);
+  std::signal(SIGPIPE, SIG_IGN);
+  return Fd(::signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK));
 }
 
 }  // namespace
@@ -95,20 +117,14 @@ int main(int argc, char** argv) {
   log.set_level(log_level(settings.values().log));
   for (const std::string& warning : settings.warnings()) log.warn("%s", warning.c_str());
 
-  // Before the first thread, so that all of them leave these signals to the descriptor.
-  sigset_t signals;
-  sigemptyset(&signals);
-  sigaddset(&signals, SIGTERM);
-  sigaddset(&signals, SIGINT);
-  sigprocmask(SIG_BLOCK, &signals, nullptr);
-  std::signal(SIGPIPE, SIG_IGN);
-  const Fd signal_fd(::signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK));
-
+  raise_descriptor_limit();
+  const Fd signal_fd = take_signals();
   auto daemon = Daemon::make(settings.values(), &log);
   Status status = daemon.ok() ? Status() : daemon.status();
   if (status.ok() && !flags.port_file.empty()) status = write_port(flags.port_file, daemon.value()->port());
   if (status.ok()) {
-    log.info("%s %s", GATUN_VERSION_TEXT, daemon.value()->describe().c_str());
+    // Always shown: with port 0 there is no other way to know where it serves.
+    std::fprintf(stderr, "gatund: %s %s\n", GATUN_VERSION_TEXT, daemon.value()->describe().c_str());
     status = daemon.value()->run(*signal_fd);
   }
   if (!status.ok()) {

@@ -104,6 +104,8 @@ class Harness {
     auto job = std::next(admitted_.begin(), static_cast<std::ptrdiff_t>(input.u8() % admitted_.size()));
     Admission admission;
     admission.status = std::move(status);
+    admission.window = 2;
+    admission.payload_bytes = 64;
     admission.trees.resize(job->second);
     machine_.on_admitted(job->first, admission, now_);
   }

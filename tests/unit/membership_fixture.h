@@ -79,7 +79,13 @@ struct MembershipFixture {
     REQUIRE(!actions.empty());
     REQUIRE(actions.back().kind == Membership::Action::kAdmit);
     uint32_t handle = actions.back().job;
-    machine.on_admitted(handle, Admission{{}, std::vector<Admission::Tree>(trees, {7117, 0}), "socket"}, now);
+    machine.on_admitted(handle,
+                        Admission{{},
+                                  actions.back().plan.window,
+                                  actions.back().plan.payload_bytes,
+                                  std::vector<Admission::Tree>(trees, {7117, 0}),
+                                  "socket"},
+                        now);
     pump();
     return handle;
   }

@@ -220,7 +220,7 @@ TEST_CASE("on_close__while_joining_the_place_is_free_again", "[membership]") {
 TEST_CASE("on_admitted__refusal_goes_to_all", "[membership]") {
   Fixture f;
   f.join_all(2);
-  f.machine.on_admitted(f.actions[0].job, Admission{Status(Code::kRefused, "needs 3M, 1M are free"), {}, {}}, f.now);
+  f.machine.on_admitted(f.actions[0].job, Admission{Status(Code::kRefused, "needs 3M, 1M are free"), 0, 0, {}, {}}, f.now);
   f.pump();
   CHECK(f.refusal(0) == "job 'train' is not admitted: needs 3M, 1M are free");
   CHECK(f.refusal(1) == f.refusal(0));
@@ -234,7 +234,7 @@ TEST_CASE("on_admitted__of_a_job_that_is_gone_is_ignored", "[membership]") {
   uint32_t handle = f.actions[0].job;
   f.close(0);
   CHECK(f.last<Lost>(1));
-  f.machine.on_admitted(handle, Admission{{}, {{7117, 0}}, ""}, f.now);
+  f.machine.on_admitted(handle, Admission{{}, 16, 1408, {{7117, 0}}, ""}, f.now);
   f.machine.on_admitted(12345, Admission{}, f.now);
   f.pump();
   CHECK(f.said(1) == 1);

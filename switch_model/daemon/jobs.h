@@ -1,0 +1,60 @@
+// Jobs: carries out what Membership decides: gives a job its place in the table, its memory and its trees on the lanes, and
+// takes all of it back. Control thread only.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "host/transport/shm_door.h"
+#include "protocols/membership.h"
+#include "switch_model/daemon/lane.h"
+#include "switch_model/job_table.h"
+
+namespace gatun {
+
+class Jobs {
+ public:
+  struct Counts {
+    uint32_t jobs = 0, trees = 0;
+    uint64_t memory_bytes = 0;
+    size_t offers = 0;  // shm links that nobody has fetched
+  };
+
+  // port: of lane 0's UDP sockets. door may be null: no shm. Both and the lanes outlive this.
+  Jobs(const JobTable::Config& config, uint16_t port, ShmDoor* door, std::vector<Lane*> lanes);
+  ~Jobs();
+
+  Admission admit(const JobPlan& plan, TimeNs now);
+  void remove(uint32_t job);
+
+  // Leases: alive(job) says whether the controller still knows it. Jobs that it forgot are removed when their lease ends.
+  template <typename F>
+  void renew(TimeNs now, F alive) {
+    for (const auto& [job, served] : served_) {
+      if (alive(job)) table_.renew(job, now);
+    }
+  }
+  uint32_t remove_expired(TimeNs now);
+
+  Counts counts() const;
+
+ private:
+  struct Served {
+    uint64_t token = 0;
+    std::vector<uint32_t> lanes;
+    std::vector<std::shared_ptr<ShmArena>> arenas;  // results, by lane in use
+  };
+  Status serve(const JobPlan& plan, const JobTable::Placement& placement, Served* served);
+  Status serve_lane(const JobPlan& plan, const JobTable::Placement& placement, uint32_t lane, Served* served);
+  void clear(uint32_t job, const Served& served);
+
+  JobTable table_;
+  uint16_t port_;
+  ShmDoor* door_;
+  std::vector<Lane*> lanes_;
+  std::map<uint32_t, Served> served_;
+};
+
+}  // namespace gatun
