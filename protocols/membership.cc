@@ -259,9 +259,9 @@ void Membership::on_admitted(uint32_t handle, const Admission& admission, TimeNs
     return refuse_all(job, "job " + quoted(job.plan.name) + " is not admitted: " + admission.status.message());
   }
   GATUN_CHECK(admission.trees.size() == job.plan.trees);
-  GATUN_CHECK(admission.window >= 1 && admission.window <= job.plan.window && admission.payload_bytes >= 64);
-  job.plan.window = admission.window;
-  job.plan.payload_bytes = admission.payload_bytes;
+  GATUN_CHECK(admission.window <= job.plan.window && admission.payload_bytes <= job.plan.payload_bytes);
+  if (admission.window != 0) job.plan.window = admission.window;
+  if (admission.payload_bytes != 0) job.plan.payload_bytes = admission.payload_bytes;
   job.state = Job::kProving;
   job.ready_deadline = now + config_.ready_timeout;
   control::Admit admit{.job = handle,

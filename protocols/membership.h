@@ -48,7 +48,7 @@ struct Admission {
     uint16_t port = 0;
     uint8_t lane = 0;
   };
-  uint32_t window = 0;         // what was given, at most the plan's
+  uint32_t window = 0;         // what was given, at most the plan's; 0 = that
   uint32_t payload_bytes = 0;  // the same
   std::vector<Tree> trees;
   std::string shm_socket;
