@@ -197,20 +197,28 @@ void read(Reader& r, Mismatch& m) {
 }
 
 template <typename M>
-concept RankAndText = std::is_same_v<M, Lost> || std::is_same_v<M, Left>;
-template <typename M>
 concept TextOnly = std::is_same_v<M, Refused> || std::is_same_v<M, Closing>;
 
-template <RankAndText M>
-void write(Writer& w, const M& m) {
+void write(Writer& w, const Lost& m) {
   w.u32(m.rank);
   w.text(m.text);
 }
-template <RankAndText M>
-void read(Reader& r, M& m) {
+void read(Reader& r, Lost& m) {
   m.rank = r.u32();
   m.text = r.text();
 }
+
+void write(Writer& w, const Left& m) {
+  w.u32(m.rank);
+  w.u32(m.started);
+  w.text(m.text);
+}
+void read(Reader& r, Left& m) {
+  m.rank = r.u32();
+  m.started = r.u32();
+  m.text = r.text();
+}
+
 template <TextOnly M>
 void write(Writer& w, const M& m) {
   w.text(m.text);
@@ -268,12 +276,9 @@ uint32_t take32(const std::byte* at) {
 
 const char* name(TransportChoice choice) {
   switch (choice) {
-    case TransportChoice::kAuto:
-      return "auto";
-    case TransportChoice::kShm:
-      return "shm";
-    case TransportChoice::kUdp:
-      return "udp";
+    case TransportChoice::kAuto: return "auto";
+    case TransportChoice::kShm: return "shm";
+    case TransportChoice::kUdp: return "udp";
   }
   return "unknown transport";
 }

@@ -101,9 +101,10 @@ struct Lost {  // controller: rank is gone without leaving; the job is over
   uint32_t rank = 0;
   std::string text;
 };
-struct Left {  // controller: rank left in order; an operation that needs it will not complete
+struct Left {  // controller: rank left in order; an operation in which it took no part will not complete
   uint32_t rank = 0;
   std::string text;
+  uint32_t started = 0;  // operations in which it took part, counted from first_op
 };
 struct Refused {  // controller: no; the connection ends. Frozen layout: text.
   std::string text;

@@ -326,7 +326,8 @@ void Membership::leave(Job& job, uint32_t rank, TimeNs now) {
     log("job " + quoted(job.plan.name) + " has ended");
     return end_job(job.plan.job, now);
   }
-  send_others(job, rank, control::Left{rank, member.text() + " left the job; operations that need it cannot complete"});
+  send_others(job, rank,
+              control::Left{rank, member.text() + " left the job; operations that need it cannot complete", member.started});
   std::erase_if(job.queries, [&](const Query& query) { return query.rank == rank || answer_query(job, query, now); });
 }
 

@@ -43,8 +43,8 @@ struct AttachRequest {
 
 Result<Attachment> attach(const AttachRequest& request, TimeNs deadline);
 
-// Sends probes until every tree has answered. kSwitchLost: the sentence says between which addresses, and whether small
-// packets pass where full ones do not.
+// Sends probes until every tree has answered. kTimeout: one is silent, and the sentence says between which addresses.
+// kSwitchLost: small packets pass where full ones do not.
 Status prove(const control::Admit& admit, const Attachment& attachment, TimeNs patience);
 
 }  // namespace gatun

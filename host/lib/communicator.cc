@@ -68,6 +68,9 @@ Status Communicator::connect() {
   Result<control::Admit> admit = client_->join(request, deadline + 1 * kSecond);
   if (!admit.ok()) return admit.status();
   if (Status status = attach_and_prove(admit.value(), deadline); !status.ok()) {
+    // A path can be silent because another rank gave up first; then that rank's sentence says more.
+    if (Status end = client_->ended(); !end.ok() && status.code() == Code::kTimeout) return end;
+    if (status.code() == Code::kTimeout) status = Status(Code::kSwitchLost, status.message());
     client_->give_up(status);
     return status;
   }
@@ -198,8 +201,8 @@ void Communicator::on_mismatch(uint32_t op, const std::string& text) {
   lane_->on_mismatch(op, text);
 }
 
-void Communicator::on_left(uint32_t rank, const std::string& text) {
-  lane_->on_left(rank, text);
+void Communicator::on_left(uint32_t started, const std::string& text) {
+  lane_->on_left(started, text);
 }
 
 void Communicator::on_stall_text(uint32_t op, const std::string& text) {

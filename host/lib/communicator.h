@@ -63,7 +63,7 @@ class Communicator final : private Lane::Events, private ControlClient::Events {
   // ControlClient::Events.
   void on_end(const Status& status) override;
   void on_mismatch(uint32_t op, const std::string& text) override;
-  void on_left(uint32_t rank, const std::string& text) override;
+  void on_left(uint32_t started, const std::string& text) override;
   void on_stall_text(uint32_t op, const std::string& text) override;
   control::KeepAlive progress() override;
 

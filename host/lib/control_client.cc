@@ -70,6 +70,16 @@ Status ControlClient::ready(TimeNs deadline) {
   return status;
 }
 
+Status ControlClient::ended() {
+  Status end = connection_->read();
+  control::Message message;
+  Status status;
+  while (connection_->next(&message, &status) == control::Parser::Next::kMessage) {
+    if (status = end_of_job(message); !status.ok()) return status;
+  }
+  return end;
+}
+
 void ControlClient::give_up(const Status& reason) {
   // The connection ends next in any case, which says the same with less detail.
   [[maybe_unused]] const Status status = connection_->write(control::Abort{.text = reason.message()});
@@ -100,7 +110,9 @@ void ControlClient::send(control::Message message) {
 void ControlClient::leave(TimeNs within) {
   stop();
   const TimeNs deadline = now_ns() + within;
-  Status status = connection_->write(control::Leave{});
+  // The others must know how far this rank went with them.
+  Status status = events_ ? connection_->write(events_->progress()) : Status();
+  if (status.ok()) status = connection_->write(control::Leave{});
   while (status.ok() && connection_->unsent() && now_ns() < deadline) {
     pollfd wanted{.fd = connection_->fd(), .events = POLLOUT, .revents = 0};
     ::poll(&wanted, 1, 10);
@@ -131,7 +143,7 @@ bool ControlClient::on_message(const control::Message& message) {
     return false;
   }
   if (const auto* mismatch = std::get_if<control::Mismatch>(&message)) events_->on_mismatch(mismatch->op, mismatch->text);
-  if (const auto* left = std::get_if<control::Left>(&message)) events_->on_left(left->rank, left->text);
+  if (const auto* left = std::get_if<control::Left>(&message)) events_->on_left(left->started, left->text);
   if (const auto* stalled = std::get_if<control::Stalled>(&message)) events_->on_stall_text(stalled->op, stalled->text);
   const auto* alive = std::get_if<control::KeepAlive>(&message);
   if (!alive || !alive->ask) return true;

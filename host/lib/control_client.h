@@ -20,7 +20,7 @@ class ControlClient {
     virtual ~Events() = default;
     virtual void on_end(const Status& status) = 0;  // the job is over; nothing follows
     virtual void on_mismatch(uint32_t op, const std::string& text) = 0;
-    virtual void on_left(uint32_t rank, const std::string& text) = 0;
+    virtual void on_left(uint32_t started, const std::string& text) = 0;  // a rank, after so many operations
     virtual void on_stall_text(uint32_t op, const std::string& text) = 0;
     virtual control::KeepAlive progress() = 0;
   };
@@ -35,7 +35,8 @@ class ControlClient {
   Result<control::Admit> join(const control::Join& request, TimeNs deadline);
   // Says that every data path is proven and waits for the others.
   Status ready(TimeNs deadline);
-  // Gives up for all before the start.
+  // Before the start: has the job ended already? And if not, gives up for all.
+  Status ended();
   void give_up(const Status& reason);
 
   Status run(Events* events, TimeNs keepalive);

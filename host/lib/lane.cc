@@ -242,10 +242,11 @@ void Lane::on_stall_text(uint32_t op, std::string text) {
   stall_text_ = {op, std::move(text)};
 }
 
-void Lane::on_left(uint32_t rank, std::string text) {
+void Lane::on_left(uint32_t started, std::string text) {
   const Lock lock(mutex_);
-  left_ |= uint64_t{1} << (rank & 63);
-  left_text_ = std::move(text);
+  if (any_left_ && serial_distance(started, left_.op) >= 0) return;
+  left_ = {started, std::move(text)};
+  any_left_ = true;
   inbox_.store(true, std::memory_order_relaxed);
   waiter_->wake();
 }

@@ -78,7 +78,7 @@ class Lane {
   // What the controller said.
   void on_mismatch(uint32_t op, std::string text);
   void on_stall_text(uint32_t op, std::string text);
-  void on_left(uint32_t rank, std::string text);
+  void on_left(uint32_t started, std::string text);
 
   Stats stats();
   // Operations taken by start(), and those of them that are done.
@@ -104,7 +104,7 @@ class Lane {
   template <typename Until>
   void drive(Until until, TimeNs deadline);
   bool turn(TimeNs now);
-  void take_inbox(TimeNs now);
+  void take_inbox();
   void take_refusals(TimeNs now);
   bool settle();
   void finish(std::span<Request* const> requests);
@@ -112,7 +112,7 @@ class Lane {
   void check_deadlines(TimeNs now);
   TimeNs check(Request* request, TimeNs now);
   void time_out(const Request& request, TimeNs now);
-  bool needs_the_gone(const Request& request);
+  void check_left();
   void end_refused(uint32_t op, const std::string& text);
   void rest(TimeNs now, TimeNs deadline);
   Stats gather_stats() const;
@@ -138,8 +138,8 @@ class Lane {
   Status failure_;
   std::vector<Note> mismatches_;  // inbox
   Note stall_text_;
-  uint64_t left_ = 0;  // ranks that left the job in order
-  std::string left_text_;
+  Note left_;  // of the ranks that left in order, the one that took part in the fewest operations (op: so many)
+  bool any_left_ = false;
   bool stats_wanted_ = false;
   Stats stats_;
   std::thread thread_;  // background(); started by the first operation that needs it
@@ -152,7 +152,6 @@ class Lane {
   // The token's holder.
   std::vector<Request*> refused_;  // wait for the controller's sentence
   TimeNs next_check_ = kNever;
-  uint64_t gone_ = 0;  // left_, as last seen
   bool failed_ = false;
 };
 

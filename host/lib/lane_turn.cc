@@ -8,37 +8,29 @@ namespace gatun {
 namespace {
 
 constexpr TimeNs kMismatchWait = 2 * kSecond;  // for the controller's sentence about a refused operation
-constexpr TimeNs kGoneCheck = 20 * kMs;        // between looks whether an operation needs a rank that has left
 constexpr uint32_t kSettleBatch = 64;
 
 }  // namespace
 
 bool Lane::turn(TimeNs now) {
-  if (inbox_.load(std::memory_order_relaxed)) take_inbox(now);
+  if (inbox_.load(std::memory_order_relaxed)) take_inbox();
   const bool worked = datapath_.pass(now);
   take_refusals(now);
   if (now >= next_check_) check_deadlines(now);
   return settle() || worked;
 }
 
-void Lane::take_inbox(TimeNs now) {
+void Lane::take_inbox() {
   Lock lock(mutex_);
   inbox_.store(false, std::memory_order_relaxed);
-  if (!failure_.ok() && !failed_) {
-    end_everything(failure_);
-    return;
-  }
-  while (queue_head_ != queue_tail_ && datapath_.can_submit()) {
+  while (failure_.ok() && queue_head_ != queue_tail_ && datapath_.can_submit()) {
     Request* request = queue_[queue_head_++ % queue_.size()];
     next_check_ = std::min({next_check_, request->ask_at, request->warn_at, request->deadline});
-    if (gone_) next_check_ = std::min(next_check_, now + kGoneCheck);
     datapath_.submit(request);
   }
   if (queue_head_ != queue_tail_) inbox_.store(true, std::memory_order_relaxed);  // the datapath is full
-  if (left_ != gone_) {
-    gone_ = left_;
-    next_check_ = now;
-  }
+  if (any_left_) check_left();
+  if (!failure_.ok() && !failed_) end_everything(failure_);
   if (stats_wanted_) {
     stats_ = gather_stats();
     stats_wanted_ = false;
@@ -59,6 +51,16 @@ void Lane::end_everything(const Status& failure) {
   for (Request* request : refused_) datapath_.complete(request, failure);
   refused_.clear();
   while (queue_head_ != queue_tail_) datapath_.complete(queue_[queue_head_++ % queue_.size()], failure);
+}
+
+// A rank that left in order took part in all that it had started; what came later will never be complete. Under the lock.
+void Lane::check_left() {
+  const Request* hopeless = nullptr;
+  datapath_.for_each_live([&](Request* request) {
+    if (!hopeless && serial_distance(request->ordinal, left_.op) >= 0) hopeless = request;
+  });
+  if (!hopeless || !failure_.ok()) return;
+  failure_ = Status(Code::kRankLost, left_.text + "; " + describe(hopeless->contract) + " waits for it");
 }
 
 // The ranks disagree on these: report what this rank has, and wait a little for the controller's sentence.
@@ -118,25 +120,15 @@ void Lane::finish(std::span<Request* const> requests) {
 void Lane::check_deadlines(TimeNs now) {
   next_check_ = kNever;
   const Request* late = nullptr;
-  const Request* hopeless = nullptr;
   datapath_.for_each_live([&](Request* request) {
     next_check_ = std::min(next_check_, check(request, now));
     if (now >= request->deadline && !late) late = request;
-    if (gone_ && !hopeless && needs_the_gone(*request)) hopeless = request;
   });
-  if (gone_ && datapath_.worker().operations() > 0) next_check_ = std::min(next_check_, now + kGoneCheck);
   {
     const Lock lock(mutex_);
     for (uint32_t i = queue_head_; i != queue_tail_ && !late; ++i) {
       if (now >= queue_[i % queue_.size()]->deadline) late = queue_[i % queue_.size()];
     }
-  }
-  if (hopeless) {
-    const Lock lock(mutex_);
-    if (failure_.ok())
-      failure_ = Status(Code::kRankLost, left_text_ + "; " + describe(hopeless->contract) + " waits for it");
-    inbox_.store(true, std::memory_order_relaxed);
-    return;
   }
   if (late) {
     time_out(*late, now);
@@ -163,11 +155,6 @@ TimeNs Lane::check(Request* request, TimeNs now) {
     if (warn) request->warn_at = kNever;
   }
   return std::min({request->ask_at, request->warn_at, request->deadline});
-}
-
-// A rank that left in order has contributed to all that it took part in; what waits for it now will never be complete.
-bool Lane::needs_the_gone(const Request& request) {
-  return datapath_.stall(request).missing & gone_;
 }
 
 void Lane::time_out(const Request& request, TimeNs now) {

@@ -91,15 +91,14 @@ Status prove(const control::Admit& admit, const Attachment& attachment, TimeNs p
   const uint32_t bytes = admit.payload_bytes + static_cast<uint32_t>(kHeaderBytes);
   Prober small(admit, attachment, kSmallBytes);
   if (small.run(kSmallPatience) || small.missing() > tree) {
-    return {Code::kSwitchLost,
-            "packets of " + std::to_string(bytes) + " bytes do not pass from " + path +
-                ", small ones do: the path's "
-                "MTU is smaller than this host's; correct the MTU, or set a smaller GATUN_PAYLOAD on all ranks"};
+    return {Code::kSwitchLost, "packets of " + std::to_string(bytes) + " bytes do not pass from " + path +
+                                   ", small ones do: the path's MTU is smaller than this host's; correct the MTU, or set a "
+                                   "smaller GATUN_PAYLOAD on all ranks"};
   }
   std::string text = "no answer on the data path from " + path + " (tree " + std::to_string(tree) + ")";
   const Status health = attachment.links[link]->health();
-  if (!health.ok()) return {Code::kSwitchLost, text + ": " + health.message()};
-  return {Code::kSwitchLost, text + ", although the control channel works: let UDP through on every firewall between them"};
+  if (!health.ok()) return {Code::kTimeout, text + ": " + health.message()};
+  return {Code::kTimeout, text + ", although the control channel works: let UDP through on every firewall between them"};
 }
 
 }  // namespace gatun
