@@ -63,6 +63,34 @@ CONFORMANCE_CASE(wait__returns_at_once_when_packets_are_there) {
   }
 }
 
+// The first wait has consumed the news of their arrival; nothing announces them again.
+CONFORMANCE_CASE(wait__returns_at_once_while_packets_are_left) {
+  auto harness = make_harness(kind, {.links = 1});
+  introduce(*harness, 1);
+  std::vector<TxPacket> packets;
+  for (uint32_t i = 0; i < 10; ++i) packets.push_back(make_packet({0, i, 64 + 64 * i}, harness->link_place(0, i), 0));
+  std::vector<TxPacket> answers;
+  for (uint32_t i = 0; i < 10; ++i) {
+    answers.push_back(make_packet({1, i, 64 + 64 * i}, harness->hub_place(i), harness->peers[0]));
+  }
+  const auto drain_one_by_one = [](Transport& transport) {
+    auto waiter = make_waiter({&transport});
+    RxPacket one[1];
+    for (int seen = 0; seen < 10;) {
+      const auto since = std::chrono::steady_clock::now();
+      waiter->wait(kLong);
+      REQUIRE_FALSE(lasted(since));
+      const int count = transport.receive(one);
+      for (int i = 0; i < count; ++i) transport.release({&one[i].buffer, 1});
+      seen += count;
+    }
+  };
+  send_all(harness->link(0), packets, [] {});
+  drain_one_by_one(harness->hub());
+  send_all(harness->hub(), answers, [] {});
+  drain_one_by_one(harness->link(0));
+}
+
 CONFORMANCE_CASE(wait__times_out_without_packets) {
   auto harness = make_harness(kind, {.links = 1});
   introduce(*harness, 1);

@@ -2,6 +2,7 @@
 #include "host/transport/shm.h"
 
 #include <fcntl.h>
+#include <sys/epoll.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -13,6 +14,8 @@
 #include <random>
 #include <thread>
 #include <vector>
+
+#include "host/transport/waiter.h"
 
 namespace gatun {
 namespace {
@@ -126,6 +129,68 @@ TEST_CASE("receive__ring_positions_wrap", "[shm]") {
     const int count = pair.hub->receive({burst, 1 + random() % kBurst});
     for (int i = 0; i < count; ++i) REQUIRE(burst[i].head[0] == std::byte(seen++ & 0xff));
   }
+}
+
+TEST_CASE("prepare_wait__false_when_packets_are_there", "[shm]") {
+  Pair pair;
+  auto link = std::move(ShmLink::make(std::move(pair.ticket)).value());
+  REQUIRE(pair.hub->prepare_wait());
+  REQUIRE(link->prepare_wait());
+  pair.hub->finish_wait();
+  link->finish_wait();
+  const TxPacket up = make_packet(1, nullptr, 0, 0), down = make_packet(1, nullptr, 0, pair.peer);
+  REQUIRE(link->send({&up, 1}) == 1);
+  REQUIRE(pair.hub->send({&down, 1}) == 1);
+  REQUIRE_FALSE(pair.hub->prepare_wait());
+  REQUIRE_FALSE(link->prepare_wait());
+}
+
+// The moment that decides: one side sends while the other falls asleep. Either the sleeper sees the packet in its last look,
+// or the sender sees the sleeper and rings. Many tries, both at once, with nothing else between them.
+void race_sleep_against_send(Transport& sender, const TxPacket& packet, Transport& sleeper) {
+  constexpr int kRounds = 20000;
+  Fd epoll(::epoll_create1(EPOLL_CLOEXEC));
+  epoll_event event{};
+  event.events = EPOLLIN | EPOLLET;
+  REQUIRE(::epoll_ctl(epoll.get(), EPOLL_CTL_ADD, sleeper.wait_fd(), &event) == 0);
+  std::atomic<int> go{0}, sent{0};
+  std::atomic<bool> failed{false};
+  const auto await = [&](const std::atomic<int>& counter, int value) {
+    for (int spins = 0; counter.load(std::memory_order_acquire) < value && !failed; ++spins) {
+      if (spins % 256 == 255) std::this_thread::yield();
+    }
+  };
+  std::thread other([&] {
+    for (int round = 1; round <= kRounds && !failed; ++round) {
+      await(go, round);
+      if (sender.send({&packet, 1}) != 1) failed = true;
+      sent.store(round, std::memory_order_release);
+    }
+  });
+  int missed = 0;
+  RxPacket burst[kBurst];
+  for (int round = 1; round <= kRounds && !failed; ++round) {
+    while (::epoll_wait(epoll.get(), &event, 1, 0) > 0) {
+    }
+    go.store(round, std::memory_order_release);
+    for (int delay = round % 64; delay > 0; --delay) Backoff::pause();
+    const bool saw_nothing = sleeper.prepare_wait();
+    await(sent, round);
+    if (saw_nothing && ::epoll_wait(epoll.get(), &event, 1, 0) == 0) ++missed;
+    sleeper.finish_wait();
+    if (sleeper.receive(burst) != 1) failed = true;
+  }
+  other.join();
+  REQUIRE_FALSE(failed);
+  REQUIRE(missed == 0);
+}
+
+TEST_CASE("prepare_wait__never_misses_a_packet_of_that_moment", "[shm]") {
+  Pair pair;
+  auto link = std::move(ShmLink::make(std::move(pair.ticket)).value());
+  const TxPacket up = make_packet(1, nullptr, 0, 0), down = make_packet(1, nullptr, 0, pair.peer);
+  race_sleep_against_send(*link, up, *pair.hub);
+  race_sleep_against_send(*pair.hub, down, *link);
 }
 
 TEST_CASE("detach__gives_the_port_back_and_stops_traffic", "[shm]") {
