@@ -175,7 +175,8 @@ int main(int argc, char** argv) {
   const double seconds = argc > 2 ? std::atof(argv[2]) : 0.5;
   const uint32_t window = argc > 3 ? static_cast<uint32_t>(std::atoi(argv[3])) : 16;
   if (only == "--help" || seconds <= 0 || window == 0) {
-    std::printf("usage: transport_bench [shm|udp|udp-plain] [seconds per line] [window]   (udp-plain: without GSO and GRO)\n");
+    std::printf("usage: transport_bench [shm|udp|udp-plain] [seconds per line] [window]\n"
+                "udp-plain: without GSO and GRO\n");
     return only == "--help" ? 0 : 2;
   }
   std::printf("%-10s %8s %8s %12s %10s %8s\n", "transport", "payload", "window", "packets/s", "GB/s", "lost");

@@ -173,7 +173,9 @@ void race_sleep_against_send(Transport& sender, const TxPacket& packet, Transpor
     while (::epoll_wait(epoll.get(), &event, 1, 0) > 0) {
     }
     go.store(round, std::memory_order_release);
-    for (int delay = round % 64; delay > 0; --delay) Backoff::pause();
+    // The news of it travels for some hundred cycles, or more; every delay is tried, fine and coarse.
+    for (int delay = round % 1024; delay > 0; --delay) std::atomic_signal_fence(std::memory_order_seq_cst);
+    for (int delay = round % 2 * (round % 63); delay > 0; --delay) Backoff::pause();
     const bool saw_nothing = sleeper.prepare_wait();
     await(sent, round);
     if (saw_nothing && ::epoll_wait(epoll.get(), &event, 1, 0) == 0) ++missed;
