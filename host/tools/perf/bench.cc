@@ -56,6 +56,8 @@ struct Bench::Entry {
   int variant = 0;
   Contestant result;
   bool dropped = false;
+  double cpu_us = 0;                  // of the latest timed_us()
+  double wire_bytes = 0, resent = 0;  // Gatun's, since choose_pace()
 };
 
 Bench::Bench(const Options& options, Group& group, gatun_comm_t comm, std::vector<std::unique_ptr<Peer>>& peers,
@@ -178,7 +180,7 @@ void Bench::check_peer(const Shape& shape, Peer& peer, int variant) {
 
 double Bench::timed_us(Entry& entry, int iters) {
   require(group_.barrier());
-  const double start = now_us(CLOCK_MONOTONIC);
+  Meter meter(comm_);
   for (int i = 0; i < iters; ++i) {
     if (entry.peer == nullptr) {
       run_collective();
@@ -186,27 +188,33 @@ double Bench::timed_us(Entry& entry, int iters) {
       require(entry.peer->run(entry.variant));
     }
   }
-  const double us = (now_us(CLOCK_MONOTONIC) - start) / iters;
-  return over(us, options_.average_given ? options_.average : Average::kMost);
+  meter.stop(comm_);
+  entry.cpu_us = over(meter.cpu_us / iters, Average::kMean);
+  entry.wire_bytes += meter.wire_bytes;
+  entry.resent += meter.resent;
+  return over(meter.wall_us / iters, options_.average_given ? options_.average : Average::kMost);
 }
 
-void Bench::compare(const Shape& shape) {
-  Timing ours;
-  ours.wrong = check(shape, true);
-  ours.checked = options_.check_iters > 0;
-  workload_.set_shape(shape, true);
-
+std::vector<Bench::Entry> Bench::contestants(const Shape& shape) {
   std::vector<Entry> entries(1);
   entries[0].result.name = "gatun";
   for (const auto& peer : peers_) {
     for (int variant = 0; variant < peer->variants(group_.size()); ++variant) {
       require(peer->prepare(variant, workload_.data(0), shape.count, shape.type, shape.op));
       check_peer(shape, *peer, variant);
-      entries.push_back(Entry{peer.get(), variant, Contestant{peer->name(), peer->variant_name(variant), {}, 0}, false});
+      Entry entry;
+      entry.peer = peer.get();
+      entry.variant = variant;
+      entry.result.name = peer->name();
+      entry.result.variant = peer->variant_name(variant);
+      entries.push_back(std::move(entry));
     }
   }
-  workload_.fill(options_.seed);
+  return entries;
+}
 
+// How often each contestant runs in one repetition, and how many repetitions there are.
+int Bench::choose_pace(std::vector<Entry>& entries) {
   const Pace pace = options_.quick ? kQuickPace : kPace;
   double round_us = 0;
   for (Entry& entry : entries) {
@@ -214,29 +222,34 @@ void Bench::compare(const Shape& shape) {
     const double once_us = timed_us(entry, 2);
     const int chosen = static_cast<int>(pace.repetition_us / std::max(once_us, 1.0));
     entry.result.iters = options_.iters_given ? options_.iters : std::clamp(chosen, 1, pace.iters_max);
+    entry.wire_bytes = entry.resent = 0;
     round_us += entry.result.iters * once_us;
   }
-  const int affordable = std::clamp(static_cast<int>(pace.row_us / round_us), kRepetitionsMin, pace.repetitions);
-  const int repetitions = options_.repetitions > 0 ? options_.repetitions : affordable;
-  double iters = 0, cpu_us = 0, wire_bytes = 0, resent = 0;
+  if (options_.repetitions > 0) return options_.repetitions;
+  return std::clamp(static_cast<int>(pace.row_us / round_us), kRepetitionsMin, pace.repetitions);
+}
+
+void Bench::compare(const Shape& shape) {
+  Timing ours;
+  ours.wrong = check(shape, true);
+  ours.checked = options_.check_iters > 0;
+  workload_.set_shape(shape, true);
+  std::vector<Entry> entries = contestants(shape);
+  workload_.fill(options_.seed);
+  const int repetitions = choose_pace(entries);
   for (int repetition = 0; repetition < repetitions; ++repetition) {
     for (Entry& entry : entries) {
       if (entry.dropped) continue;
-      Meter meter(comm_);
       entry.result.us.push_back(timed_us(entry, entry.result.iters));
-      meter.stop(comm_);
-      if (entry.peer != nullptr) continue;
-      iters += entry.result.iters;
-      cpu_us += meter.cpu_us;
-      wire_bytes += meter.wire_bytes;
-      resent += meter.resent;
+      entry.result.cpu_us.push_back(entry.cpu_us);
     }
     if (repetition + 1 == kPruneAfter) drop_slow_variants(entries);
   }
-  ours.us = entries[0].result.median_us();
-  ours.cpu_us = over(cpu_us / iters, Average::kMean);
-  ours.wire_bytes = over(wire_bytes / iters, Average::kMean);
-  ours.resent = static_cast<uint64_t>(sum(resent));
+  const Entry& own = entries[0];
+  ours.us = own.result.median_us();
+  for (const double cpu_us : own.result.cpu_us) ours.cpu_us += cpu_us / repetitions;
+  ours.wire_bytes = over(own.wire_bytes / (static_cast<double>(own.result.iters) * repetitions), Average::kMean);
+  ours.resent = static_cast<uint64_t>(sum(own.resent));
   for (Entry& entry : entries) {
     if (entry.peer != nullptr) entry.peer->finish(entry.variant);
   }

@@ -42,6 +42,8 @@ class Bench {
   static void drop_slow_variants(std::vector<Entry>& entries);
   void report_comparison(const Shape& shape, const Timing& ours, const std::vector<Entry>& entries);
   void check_peer(const Shape& shape, Peer& peer, int variant);
+  std::vector<Entry> contestants(const Shape& shape);
+  int choose_pace(std::vector<Entry>& entries);
   double timed_us(Entry& entry, int iters);
   double over(double value, Average how);
   double sum(double value);

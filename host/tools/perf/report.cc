@@ -278,8 +278,11 @@ void Report::comparison(const Shape& shape, const Timing& ours, const std::vecto
   }
   row["repetitions"] = Json::array();
   for (const Contestant& each : all) {
-    row["repetitions"].push_back(
-        Json{{"name", each.name}, {"variant", each.variant}, {"iterations", each.iters}, {"us", each.us}});
+    row["repetitions"].push_back(Json{{"name", each.name},
+                                      {"variant", each.variant},
+                                      {"iterations", each.iters},
+                                      {"us", each.us},
+                                      {"cpu_us", each.cpu_us}});
   }
   s.json["results"].push_back(std::move(row));
   line(text);

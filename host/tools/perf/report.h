@@ -29,9 +29,10 @@ struct RankInfo {
 
 // One side of a comparison.
 struct Contestant {
-  std::string name;        // "gatun", "gloo", "mpi"
-  std::string variant;     // the peer's algorithm, "" for Gatun
-  std::vector<double> us;  // of one operation, one entry per repetition
+  std::string name;            // "gatun", "gloo", "mpi"
+  std::string variant;         // the peer's algorithm, "" for Gatun
+  std::vector<double> us;      // of one operation, one entry per repetition
+  std::vector<double> cpu_us;  // of a rank for one operation, mean over ranks; what the switch uses is not in it
   int iters = 0;
   double median_us() const;
   double spread() const;  // (third quartile - first quartile) / median
