@@ -30,6 +30,7 @@ constexpr Pace kQuickPace = {10'000, 2e6, 5, 500};
 constexpr int kRepetitionsMin = 3;
 constexpr int kPruneAfter = 2;  // repetitions, then variants of a peer that are far behind its best drop out
 constexpr double kPruneFactor = 1.5;
+constexpr double kHopelessFactor = 8;  // after a single operation
 
 }  // namespace
 
@@ -169,6 +170,7 @@ void Bench::check_peer(const Shape& shape, Peer& peer, int variant) {
   const Problem problem{shape.type, shape.op, Inputs::kSmallIntegers, options_.seed, shape.nranks};
   fill_input(problem, shape.rank, 0, shape.count, workload_.data(0));
   require(peer.run(variant));
+  tune_tcp();  // a peer may connect as late as in its first operation
   std::vector<unsigned char> want(shape.bytes());
   fill_expected(problem, 0, shape.count, want.data());
   const double wrong = sum(static_cast<double>(count_wrong(shape.type, workload_.data(0), want.data(), shape.count)));
@@ -218,7 +220,12 @@ int Bench::choose_pace(std::vector<Entry>& entries) {
   const Pace pace = options_.quick ? kQuickPace : kPace;
   double round_us = 0;
   for (Entry& entry : entries) {
-    timed_us(entry, 1);
+    entry.result.us.push_back(timed_us(entry, 1));
+  }
+  drop_slow_variants(entries, kHopelessFactor);
+  for (Entry& entry : entries) {
+    entry.result.us.clear();
+    if (entry.dropped) continue;
     const double once_us = timed_us(entry, 2);
     const int chosen = static_cast<int>(pace.repetition_us / std::max(once_us, 1.0));
     entry.result.iters = options_.iters_given ? options_.iters : std::clamp(chosen, 1, pace.iters_max);
@@ -243,7 +250,7 @@ void Bench::compare(const Shape& shape) {
       entry.result.us.push_back(timed_us(entry, entry.result.iters));
       entry.result.cpu_us.push_back(entry.cpu_us);
     }
-    if (repetition + 1 == kPruneAfter) drop_slow_variants(entries);
+    if (repetition + 1 == kPruneAfter) drop_slow_variants(entries, kPruneFactor);
   }
   const Entry& own = entries[0];
   ours.us = own.result.median_us();
@@ -256,11 +263,11 @@ void Bench::compare(const Shape& shape) {
   if (report_ != nullptr) report_comparison(shape, ours, entries);
 }
 
-void Bench::drop_slow_variants(std::vector<Entry>& entries) {
+void Bench::drop_slow_variants(std::vector<Entry>& entries, double factor) {
   for (Entry& entry : entries) {
     for (const Entry& other : entries) {
-      if (entry.peer == nullptr || other.peer != entry.peer) continue;
-      entry.dropped |= entry.result.median_us() > kPruneFactor * other.result.median_us();
+      if (entry.peer == nullptr || other.peer != entry.peer || other.dropped) continue;
+      entry.dropped |= entry.result.median_us() > factor * other.result.median_us();
     }
   }
 }

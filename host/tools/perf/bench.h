@@ -39,7 +39,7 @@ class Bench {
   Timing measure(const Shape& shape, bool in_place);
   uint64_t check(const Shape& shape, bool in_place);
   void compare(const Shape& shape);
-  static void drop_slow_variants(std::vector<Entry>& entries);
+  static void drop_slow_variants(std::vector<Entry>& entries, double factor);
   void report_comparison(const Shape& shape, const Timing& ours, const std::vector<Entry>& entries);
   void check_peer(const Shape& shape, Peer& peer, int variant);
   std::vector<Entry> contestants(const Shape& shape);

@@ -1,11 +1,41 @@
 #include "host/tools/perf/peers.h"
 
 #include <dlfcn.h>
-#include <unistd.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <string_view>
 
 #include "host/tools/paths.h"
 
 namespace gatun::perf {
+namespace {
+
+constexpr int kPeerSendBytes = 4 << 20;
+
+}  // namespace
+
+void tune_tcp() {
+  constexpr std::string_view kCubic = "cubic";
+  std::error_code error;
+  for (std::filesystem::directory_iterator entry("/proc/self/fd", error), end; !error && entry != end;
+       entry.increment(error)) {
+    const int fd = std::atoi(entry->path().filename().c_str());
+    char name[16] = "";
+    socklen_t size = sizeof(name);
+    if (getsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name, &size) != 0) continue;
+    const int send_bytes = kPeerSendBytes;
+    if (setsockopt(fd, SOL_SOCKET, SO_SNDBUFFORCE, &send_bytes, sizeof(send_bytes)) != 0) {
+      setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &send_bytes, sizeof(send_bytes));
+    }
+    if (std::string_view(name, strnlen(name, size)) == kCubic) continue;
+    setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, kCubic.data(), kCubic.size());
+  }
+}
 
 std::unique_ptr<Peer> Peer::load(const std::string& name, std::string* error) {
   const std::string kind = name.substr(0, name.find('-'));

@@ -9,6 +9,11 @@
 
 namespace gatun::perf {
 
+// A peer is to be met at its best, which Linux's defaults keep it from on the loopback interface. Every TCP socket of this
+// process gets cubic (bbr, where it is the default, paces the loopback to a part of its speed) and a send buffer that holds
+// several segments of 64 KiB (a full one waits for a delayed acknowledgement, 40 ms: a ring of four then takes seconds).
+void tune_tcp();
+
 class Peer {
  public:
   // name as given to --vs. "mpi", "mpi-tcp" and "mpi-shm" are one module: mpirun's settings make the difference.
@@ -18,7 +23,7 @@ class Peer {
   Peer& operator=(const Peer&) = delete;
 
   const std::string& name() const { return name_; }
-  std::string describe() const { return name_ + " is " + api_->describe(); }
+  std::string describe() const { return "Peer " + name_ + ": " + api_->describe(); }
   // Each returns "" or why not.
   std::string early();
   std::string open(const gatun_peer_config& config);

@@ -100,6 +100,7 @@ RunInfo Rank::gather_info() {
   info.launcher = place_.launcher;
   info.own_switch = place_.own_switch;
   for (const auto& peer : peers_) info.peers.push_back(peer->describe());
+  if (!peers_.empty()) info.peers.push_back("Peers' TCP: cubic, send buffers of 4 MiB");
   RankInfo mine{};
   gethostname(mine.host, sizeof(mine.host) - 1);
   mine.pid = getpid();

@@ -116,7 +116,7 @@ void Report::State::print_ranks(const RunInfo& info) {
   line(fmt::format("# Switch: {}{}, transport {}, payload {} bytes, trees {}, window {}", stats.address,
                    info.own_switch ? " (started for this run)" : "", stats.transport, stats.payload_bytes, stats.trees,
                    stats.window));
-  for (const std::string& peer : info.peers) line("# Peer: " + peer);
+  for (const std::string& peer : info.peers) line("# " + peer);
 }
 
 void Report::State::print_columns() {
