@@ -52,17 +52,21 @@ struct Arguments {
   int root;
 };
 
+Status invalid(const Arguments& a, const std::string& what) {
+  return invalid(std::string(a.function) + ": " + what);
+}
+
+// Nothing here allocates unless something is wrong.
 Status check(const Arguments& a, const Communicator::Facts& facts, Contract* contract) {
-  const std::string in = std::string(a.function) + ": ";
   if (a.type < 0 || !valid_type(static_cast<unsigned>(a.type))) {
-    return invalid(in + "type " + std::to_string(a.type) + " is none of gatun_type_t");
+    return invalid(a, "type " + std::to_string(a.type) + " is none of gatun_type_t");
   }
   if (a.op < 0 || !valid_op(static_cast<unsigned>(a.op))) {
-    return invalid(in + "op " + std::to_string(a.op) + " is none of gatun_op_t");
+    return invalid(a, "op " + std::to_string(a.op) + " is none of gatun_op_t");
   }
   if (a.root < 0 || static_cast<uint32_t>(a.root) >= facts.ranks) {
-    return invalid(in + "root " + std::to_string(a.root) + " is out of range; the ranks are 0 to " +
-                   std::to_string(facts.ranks - 1));
+    return invalid(
+        a, "root " + std::to_string(a.root) + " is out of range; the ranks are 0 to " + std::to_string(facts.ranks - 1));
   }
   contract->collective = a.collective;
   contract->type = static_cast<Type>(a.type);
@@ -72,11 +76,10 @@ Status check(const Arguments& a, const Communicator::Facts& facts, Contract* con
   const int64_t send_bytes = Operation::send_bytes(*contract, facts.rank, facts.ranks);
   const int64_t recv_bytes = Operation::receive_bytes(*contract, facts.rank, facts.ranks);
   if (send_bytes < 0 || recv_bytes < 0) {
-    return invalid(in + "count " + std::to_string(a.count) + " of " + name(contract->type) +
-                   " is more than memory can hold");
+    return invalid(a, "count " + std::to_string(a.count) + " of " + name(contract->type) + " is more than memory can hold");
   }
-  if (send_bytes > 0 && !a.send) return invalid(in + "send is NULL");
-  if (recv_bytes > 0 && !a.recv) return invalid(in + "recv is NULL");
+  if (send_bytes > 0 && !a.send) return invalid(a, "send is NULL");
+  if (recv_bytes > 0 && !a.recv) return invalid(a, "recv is NULL");
   return {};
 }
 

@@ -10,17 +10,20 @@ namespace gatun {
 namespace {
 
 // Copies the part of a caller's struct that both sides know. What a newer caller has set beyond that cannot be honoured.
+// Nothing allocates unless something is wrong.
 template <typename T>
-Status read_struct(const T* from, const std::string& what, T* to) {
+Status read_struct(const char* function, const char* what, const T* from, T* to) {
   size_t size;
   std::memcpy(&size, from, sizeof size);
-  if (size < sizeof size)
-    return {Code::kInvalidArgument, what + "->size is " + std::to_string(size) + "; set it, or use the _INIT macro"};
+  if (size < sizeof size) {
+    return {Code::kInvalidArgument,
+            std::string(function) + ": " + what + "->size is " + std::to_string(size) + "; set it, or use the _INIT macro"};
+  }
   const auto* bytes = reinterpret_cast<const unsigned char*>(from);
   for (size_t i = sizeof(T); i < size; ++i) {
-    if (bytes[i] != 0)
-      return {Code::kUnsupported,
-              what + " sets a field that this version of the library does not know; install a newer one"};
+    if (bytes[i] == 0) continue;
+    return {Code::kUnsupported, std::string(function) + ": " + what +
+                                    " sets a field that this version of the library does not know; install a newer one"};
   }
   std::memcpy(to, from, std::min(size, sizeof(T)));
   to->size = sizeof(T);
@@ -53,7 +56,7 @@ Result<SettingValues> load_settings(const gatun_options_t* options, std::vector<
   *warnings = settings.warnings();
   if (options) {
     gatun_options_t known = GATUN_OPTIONS_INIT;
-    if (Status status = read_struct(options, "options", &known); !status.ok()) return status;
+    if (Status status = read_struct("gatun_comm_create", "options", options, &known); !status.ok()) return status;
     OptionSetter setter{&settings, {}};
     setter.set("address", known.address);
     setter.set("job", known.job);
@@ -71,7 +74,7 @@ Result<SettingValues> load_settings(const gatun_options_t* options, std::vector<
 Status read_call(const char* function, const gatun_call_t* call, Lane::Call* out, uint64_t* tag) {
   if (!call) return {};
   gatun_call_t known = GATUN_CALL_INIT;
-  if (Status status = read_struct(call, std::string(function) + ": call", &known); !status.ok()) return status;
+  if (Status status = read_struct(function, "call", call, &known); !status.ok()) return status;
   if (known.timeout_ms < 0) {
     return {Code::kInvalidArgument, std::string(function) + ": call->timeout_ms is " + std::to_string(known.timeout_ms) +
                                         "; it must be positive, or 0 for the communicator's"};

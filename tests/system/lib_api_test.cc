@@ -221,7 +221,8 @@ TEST_CASE("cycles__leak_no_descriptor_thread_or_tree", "[lib][system]") {
                 });
     };
     const auto settle = [&] {
-      for (int i = 0; i < 500 && local.jobs() > 0; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      for (int i = 0; i < 1000 && (local.jobs() > 0 || local.connections() > 0); ++i)
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
     };
     cycle(0);
     settle();

@@ -98,6 +98,7 @@ void LocalSwitch::loop() {
     }
     core_->obey();
     jobs_ = core_->membership->jobs();
+    connections_ = static_cast<uint32_t>(core_->connections.size());
     trees_ = core_->node.trees();
     core_->wait();
   }

@@ -37,6 +37,7 @@ class LocalSwitch {
   std::string address() const { return "127.0.0.1:" + std::to_string(port_); }
   void stop(const std::string& text);  // as SIGTERM: jobs are told
   uint32_t jobs() const { return jobs_; }
+  uint32_t connections() const { return connections_; }
   uint32_t trees() const { return trees_; }
 
  private:
@@ -47,7 +48,7 @@ class LocalSwitch {
   uint16_t port_ = 0;
   std::atomic<bool> quit_{false}, stop_{false};
   std::string stop_text_;
-  std::atomic<uint32_t> jobs_{0}, trees_{0};
+  std::atomic<uint32_t> jobs_{0}, trees_{0}, connections_{0};
   std::thread thread_;
 };
 
