@@ -24,7 +24,12 @@ Aggregator::Decision Aggregator::on_contribution(const Header& header, bool cong
   }
   Bank& bank = banks_[decision.bank];
   const uint64_t bit = uint64_t{1} << header.child;
-  const int32_t age = bank.state == kEmpty ? 1 : serial_distance(header.seq, bank.seq);
+  int32_t age = bank.state == kEmpty ? 1 : serial_distance(header.seq, bank.seq);
+  if (mutated(Mutation::kPlainLess) && bank.state != kEmpty) age = int{header.seq > bank.seq} - int{header.seq < bank.seq};
+  if (mutated(Mutation::kNoChunkNumber)) {
+    banks_[decision.bank ^ config_.window].arrived &= ~bit;
+    age = bank.state == kEmpty || (bank.state != kFilling && !(bank.arrived & bit));
+  }
   if (age < 0) {
     decision.drop = Drop::kStale;
     return decision;
@@ -43,24 +48,26 @@ Aggregator::Decision Aggregator::on_contribution(const Header& header, bool cong
     decision.drop = Drop::kStale;
     return decision;
   } else if (bank.state == kAnswered) {
-    decision.action = Action::kRepeat;
+    decision.action = mutated(Mutation::kNoRepeatDown) ? Action::kDrop : Action::kRepeat;
     return decision;
   } else if (bank.state == kCompleted) {
-    decision.action = Action::kRepeatUp;
+    decision.action = mutated(Mutation::kNoRepeatUp) ? Action::kDrop : Action::kRepeatUp;
     return decision;
-  } else if (bank.arrived & bit) {
+  } else if (bank.arrived & bit && !mutated(Mutation::kRepeatCounts)) {
     decision.action = Action::kStatus;
     return decision;
   }
 
   const bool agrees = header.contract == bank.contract && header.elems == bank.elems && header.op == bank.op &&
                       header.elem_type == bank.elem_type && header.reduce_op == bank.reduce_op;
-  if (!agrees || header.flags & kFlagRefused) bank.refused = true;
-  if (serial_distance16(header.op, bank.op) < 0) bank.op = header.op;
+  if (!agrees && !mutated(Mutation::kContractIgnored)) bank.refused = true;
+  if (header.flags & kFlagRefused && !mutated(Mutation::kChildRefusalIgnored)) bank.refused = true;
+  const bool lower = mutated(Mutation::kOpPlainLess) ? header.op < bank.op : serial_distance16(header.op, bank.op) < 0;
+  if (lower) bank.op = header.op;
   bank.arrived |= bit;
-  bank.congested |= congested || header.flags & kFlagCongested;
+  if (!mutated(Mutation::kMarkNotOred)) bank.congested |= congested || header.flags & kFlagCongested;
   bank.contributors += header.contributors;
-  const bool has_payload = !(header.flags & (kFlagEmpty | kFlagRefused));
+  const bool has_payload = !(header.flags & (kFlagEmpty | kFlagRefused)) || mutated(Mutation::kEmptyHasPayload);
   if (has_payload) {
     bank.with_payload |= bit;
     if (header.flags & kFlagPartial) bank.partial |= bit;
@@ -97,7 +104,8 @@ Aggregator::Decision Aggregator::on_result(const Header& header, bool congested)
   bank.refused = refused;
   bank.op = header.op;
   bank.contributors = header.contributors;
-  bank.with_payload = header.flags & kFlagEmpty ? 0 : 1;  // of the whole tree now, not only of what is below this switch
+  // Of the whole tree now, not only of what is below this switch.
+  if (!mutated(Mutation::kPayloadOfOthers)) bank.with_payload = header.flags & kFlagEmpty ? 0 : 1;
   bank.congested = congested || header.flags & kFlagCongested;
   decision.action = Action::kDeliver;
   if (refused) begin_void(bank.seq);
@@ -107,13 +115,14 @@ Aggregator::Decision Aggregator::on_result(const Header& header, bool congested)
 // Everybody contributed to the refused chunk and so holds all answers up to W before it: what these banks hold besides the
 // void chunks nobody can ask for. Marked so, they also turn away contributions that come late.
 void Aggregator::begin_void(uint32_t refused_seq) {
+  if (mutated(Mutation::kVoidIgnored)) return;
   for (uint32_t i = 1; i < 2 * config_.window; ++i) {
     const uint32_t seq = refused_seq + i;
     Bank& bank = banks_[index_of(seq)];
     if (i < config_.window) {
       if (bank.state != kEmpty && serial_distance(bank.seq, seq) > 0) continue;
       bank = Bank{.seq = seq, .state = kVoid, .with_payload = held(bank)};
-    } else if (bank.state == kVoid && bank.seq == seq) {
+    } else if (bank.state == kVoid && bank.seq == seq && !mutated(Mutation::kVoidForever)) {
       bank.seq = seq - 2 * config_.window;  // behind a refused chunk that is void itself: this chunk is still to come
     }
   }

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "protocols/mutation.h"
 #include "protocols/wire.h"
 
 namespace gatun {
@@ -91,7 +92,9 @@ class Aggregator {
  private:
   void begin_void(uint32_t refused_seq);
   static uint64_t held(const Bank& bank) { return bank.state == kFilling || bank.state == kVoid ? bank.with_payload : 0; }
-  uint32_t index_of(uint32_t seq) const { return seq & (2 * config_.window - 1); }
+  uint32_t index_of(uint32_t seq) const {
+    return seq & ((mutated(Mutation::kOneBank) ? config_.window : 2 * config_.window) - 1);
+  }
 
   Config config_;
   uint64_t all_;

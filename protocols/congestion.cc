@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "protocols/mutation.h"
+
 namespace gatun {
 namespace {
 constexpr double kGain = 1.0 / 16;  // g of DCTCP
@@ -27,7 +29,7 @@ void CongestionWindow::on_result(uint64_t seq, uint64_t next_seq, bool congested
   // The last chunk of the measured window is back: one update of alpha and at most one reduction.
   alpha_ += kGain * (static_cast<double>(marked_) / acked_ - alpha_);
   if (marked_ > 0) {
-    cwnd_ = std::max(1.0, cwnd_ * (1 - alpha_ / 2));
+    cwnd_ = std::max(mutated(Mutation::kWindowZero) ? 0.0 : 1.0, cwnd_ * (1 - alpha_ / 2));
     threshold_ = cwnd_;
   }
   acked_ = marked_ = 0;
@@ -56,7 +58,9 @@ void RttEstimator::on_sample(int64_t rtt_ns) {
     rttvar_ += ((error < 0 ? -error : error) - rttvar_) / 4;
     srtt_ = std::max<int64_t>(1, srtt_ + error / 8);
   }
+  const int64_t before = rto_;
   rto_ = std::clamp(srtt_ + 4 * rttvar_, rto_min_, rto_max_);
+  if (mutated(Mutation::kTimeoutNeverDown)) rto_ = std::max(rto_, before);
 }
 
 int64_t RttEstimator::rto_ns(uint32_t repeats) const {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "protocols/mutation.h"
 #include "protocols/status.h"
 
 namespace gatun {
@@ -58,17 +59,17 @@ Worker::Outcome Worker::on_result(uint32_t tree_index, uint32_t wire, uint16_t o
   Outcome outcome;
   if (tree_index >= config_.trees) return outcome;
   Tree& tree = trees_[tree_index];
-  const Seq seq = extend_seq(tree.base, wire);
+  const Seq seq = mutated(Mutation::kNoWrap) ? wire : extend_seq(tree.base, wire);
   if (seq >= tree.next) return outcome;
   outcome.verdict = Verdict::kOld;
   if (seq < tree.base || (tree.voiding && seq >= tree.refused)) return outcome;
   Entry& e = entry(tree, seq);
-  if (e.state != kSent) return outcome;
+  if (e.state != kSent && !mutated(Mutation::kAcceptTwice)) return outcome;
   if (static_cast<uint16_t>(e.op) != op) {
     outcome.verdict = Verdict::kForeign;
     return outcome;
   }
-  if (seq > tree.confirm) {
+  if (seq > tree.confirm && !mutated(Mutation::kAcceptEarly)) {
     e.held_back = true;
     Entry& first = entry(tree, tree.confirm);
     if (seq - tree.confirm >= kReorderChunks && first.repeats == 0) make_due(tree, first, now);
@@ -127,9 +128,10 @@ void Worker::advance_base(Tree& tree, TimeNs now) {
   const Seq end = tree.voiding ? tree.refused : tree.next;
   while (tree.base < end && entry(tree, tree.base).state == kHeld) entry(tree, tree.base++).state = kNone;
   if (tree.voiding && tree.base == tree.refused) {
-    tree.base = tree.next = tree.confirm = tree.examined = tree.barrier = tree.refused + config_.window;
+    const uint32_t skipped = mutated(Mutation::kVoidNotSkipped) ? 1 : config_.window;
+    tree.base = tree.next = tree.confirm = tree.examined = tree.barrier = tree.refused + skipped;
     tree.voiding = false;
-    tree.restarting = true;
+    tree.restarting = !mutated(Mutation::kNoRestart);
   }
   if (tree.base != before && tree.stalled) {
     // The late rank has come; the other answers are on their way.
@@ -157,7 +159,7 @@ Worker::Outcome Worker::on_refused(uint32_t tree_index, uint32_t wire, uint16_t 
     outcome.verdict = Verdict::kForeign;
     return outcome;
   }
-  if (seq != tree.confirm) {
+  if (seq != tree.confirm && !mutated(Mutation::kRefusalEarly)) {
     e.held_back = true;
     outcome.verdict = Verdict::kHeldBack;
     return outcome;
@@ -192,7 +194,7 @@ void Worker::fail(uint32_t op) {
   operation(op).failed = true;
   for (Tree& tree : trees_) {
     for (Entry& e : tree.entries) {
-      if (e.state == kSent && e.op == op) e.tombstone = true;
+      if (e.state == kSent && e.op == op) e.tombstone = !mutated(Mutation::kNoTombstone);
     }
   }
 }
@@ -212,6 +214,7 @@ void Worker::on_status(uint32_t tree_index, uint32_t wire, TimeNs now) {
   if (seq < tree.base || seq >= tree.next || (tree.voiding && seq >= tree.refused)) return;
   Entry& e = entry(tree, seq);
   if (e.state != kSent) return;
+  if (mutated(Mutation::kStatusAnswers)) ack(tree, seq, false, now);
   e.told = true;
   e.due_at = now + tree.rtt.rto_ns(std::min<uint32_t>(e.repeats, kStatusBackoffMax));
   tree.stalled = true;
@@ -230,6 +233,7 @@ bool Worker::find(uint32_t tree_index, uint32_t wire, Chunk* chunk) const {
 }
 
 TimeNs Worker::poll_timer() const {
+  if (mutated(Mutation::kNoTimer)) return kNever;
   TimeNs earliest = kNever;
   for (const Tree& tree : trees_) {
     if (tree.outstanding > 0) earliest = std::min(earliest, tree.timer);
@@ -292,7 +296,9 @@ bool Worker::seek_chunk(Tree& tree, uint32_t tree_index) {
 
 bool Worker::poll_new(Tree& tree, uint32_t tree_index, TimeNs now, Chunk* chunk) {
   if (tree.voiding || (tree.restarting && tree.next != tree.barrier)) return false;
-  if (tree.next - tree.base >= config_.window || tree.outstanding >= tree.cwnd.chunks()) return false;
+  const Seq ahead = mutated(Mutation::kWindowCounts) ? tree.outstanding : tree.next - tree.base;
+  const Seq limit = mutated(Mutation::kBeyondWindow) ? config_.window + 1 : config_.window;
+  if (ahead >= limit || tree.outstanding >= tree.cwnd.chunks()) return false;
   if (!seek_chunk(tree, tree_index)) return false;
   const bool first = tree.send_index == first_index(tree_index, tree.send_op);
   Entry& e = entry(tree, tree.next);

@@ -1,9 +1,11 @@
 #include "switch_model/node.h"
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 #include <utility>
 
+#include "protocols/mutation.h"
 #include "protocols/seq.h"
 #include "switch_model/kernels.h"
 
@@ -45,7 +47,11 @@ struct Node::Tree {
         held(size_t{machine.banks()} * s.child_ranks.size()),
         root_us(machine.banks()) {}
 
-  std::byte* place(uint32_t bank) { return arena.data() + size_t{bank} * spec.payload_bytes; }
+  std::byte* place(uint32_t bank) {
+    if (mutated(Mutation::kSharedPlace)) bank &= ~1u;
+    return arena.data() + size_t{bank} * spec.payload_bytes;
+  }
+  bool owns(const std::byte* token) const { return take64(token) == spec.token || mutated(Mutation::kAnyToken); }
   Held& held_at(uint32_t bank, uint32_t child) { return held[size_t{bank} * children.size() + child]; }
 
   TreeSpec spec;
@@ -62,9 +68,11 @@ Node::~Node() = default;
 
 // Linear probing; the job's handle is random in its upper bits.
 size_t Node::slot_of(uint32_t job, uint8_t tree) const {
-  size_t slot = (size_t{job} * 0x9e3779b1u + tree) & (table_.size() - 1);
-  while (table_[slot] && (table_[slot]->spec.job != job || table_[slot]->spec.tree != tree))
+  const uint32_t compared = mutated(Mutation::kOldHandle) ? 0x3ff : ~0u;
+  size_t slot = (size_t{job & compared} * 0x9e3779b1u + tree) & (table_.size() - 1);
+  while (table_[slot] && ((table_[slot]->spec.job ^ job) & compared || table_[slot]->spec.tree != tree)) {
     slot = (slot + 1) & (table_.size() - 1);
+  }
   return slot;
 }
 
@@ -100,7 +108,7 @@ bool Node::remove(uint32_t job, uint8_t tree_index, Outbox* out) {
   Tree& tree = *table_[slot];
   for (; tree.remove_next < tree.machine.banks(); ++tree.remove_next) {
     if (out->full()) return true;
-    release(tree, tree.remove_next, tree.machine.held(tree.remove_next), out);
+    if (!mutated(Mutation::kRemoveKeeps)) release(tree, tree.remove_next, tree.machine.held(tree.remove_next), out);
   }
   table_[slot].reset();
   --tree_count_;
@@ -118,7 +126,7 @@ bool Node::accepts_probe(const RxPacket& packet) const {
   if (decode(packet.head, packet.payload, packet.payload_bytes, packet.checksummed, &header) != Decode::kOk) return false;
   if (header.type != PacketType::kProbe) return false;
   const Tree* tree = find(header.job, header.tree);
-  return tree && header.child < tree->children.size() && take64(packet.payload) == tree->spec.token;
+  return tree && header.child < tree->children.size() && tree->owns(packet.payload);
 }
 
 void Node::on_packet(const RxPacket& packet, TimeNs now, Outbox* out) {
@@ -146,7 +154,8 @@ void Node::on_packet(const RxPacket& packet, TimeNs now, Outbox* out) {
 
 bool Node::on_data(Tree& tree, const Header& header, const RxPacket& packet, TimeNs now, Outbox* out) {
   ++stats_.data;
-  if (header.child >= tree.children.size() || packet.peer == kNoPeer || tree.children[header.child].peer != packet.peer) {
+  if (header.child >= tree.children.size() || packet.peer == kNoPeer ||
+      (tree.children[header.child].peer != packet.peer && !mutated(Mutation::kAnyPeer))) {
     ++stats_.dropped_foreign;
     return false;
   }
@@ -167,13 +176,14 @@ bool Node::on_data(Tree& tree, const Header& header, const RxPacket& packet, Tim
     case Aggregator::Action::kComplete: {
       kept = tree.machine.bank(bank).with_payload >> header.child & 1;
       if (kept) tree.held_at(bank, header.child) = {packet.payload, packet.buffer};
+      if (mutated(Mutation::kReleasedEarly)) kept = false;
       if (decision.action == Aggregator::Action::kComplete) complete(tree, bank, now, out);
       break;
     }
     case Aggregator::Action::kRefuse: {
       ++stats_.refusals;
       const uint64_t self = uint64_t{1} << header.child;
-      release(tree, bank, tree.machine.bank(bank).with_payload & ~self, out);
+      if (!mutated(Mutation::kNotReleased)) release(tree, bank, tree.machine.bank(bank).with_payload & ~self, out);
       tree.root_us[bank] = static_cast<uint32_t>(now / kUs);
       if (tree.spec.root) {
         answer_all(tree, bank, out);
@@ -185,6 +195,7 @@ bool Node::on_data(Tree& tree, const Header& header, const RxPacket& packet, Tim
     }
     case Aggregator::Action::kRepeat:
       ++stats_.repeats;
+      if (mutated(Mutation::kStampOfRepeat)) tree.root_us[bank] = static_cast<uint32_t>(now / kUs);
       answer_one(tree, bank, header.child, out);
       break;
     case Aggregator::Action::kRepeatUp:
@@ -208,6 +219,7 @@ void Node::complete(Tree& tree, uint32_t index, TimeNs now, Outbox* out) {
       if (bank.partial >> child & 1) partial |= uint64_t{1} << count;
       inputs[count++] = tree.held_at(index, child).payload;
     });
+    if (mutated(Mutation::kOrderOfBuffers) && partial == 0) std::sort(inputs, inputs + count);
     const Type out_type = tree.spec.root ? bank.elem_type : partial_type(bank.elem_type);
     reduce({.type = bank.elem_type,
             .op = bank.reduce_op,
@@ -216,7 +228,7 @@ void Node::complete(Tree& tree, uint32_t index, TimeNs now, Outbox* out) {
             .partial = partial,
             .out = tree.place(index),
             .out_partial = !tree.spec.root,
-            .divisor = bank.contributors == 0 ? 1 : bank.contributors,
+            .divisor = mutated(Mutation::kDivisorOfChildren) ? tree.machine.children() : std::max(1u, bank.contributors),
             .elems = bank.elems});
     ++stats_.reduced_chunks;
     stats_.reduced_bytes += uint64_t{bank.elems} * elem_bytes(out_type);
@@ -232,8 +244,8 @@ void Node::complete(Tree& tree, uint32_t index, TimeNs now, Outbox* out) {
 
 bool Node::on_answer(Tree& tree, const Header& header, const RxPacket& packet, Outbox* out) {
   ++stats_.results;
-  if (tree.spec.root || packet.peer == kNoPeer || packet.peer != tree.spec.parent ||
-      packet.payload_bytes > tree.spec.payload_bytes) {
+  const bool stranger = packet.peer != tree.spec.parent && !mutated(Mutation::kAnyParent);
+  if (tree.spec.root || packet.peer == kNoPeer || stranger || packet.payload_bytes > tree.spec.payload_bytes) {
     ++stats_.dropped_foreign;
     return false;
   }
@@ -273,7 +285,7 @@ void Node::on_status(Tree& tree, const Header& header, const RxPacket& packet, O
 }
 
 void Node::on_probe(Tree& tree, const Header& header, const RxPacket& packet, Outbox* out) {
-  if (header.child >= tree.children.size() || packet.peer == kNoPeer || take64(packet.payload) != tree.spec.token) {
+  if (header.child >= tree.children.size() || packet.peer == kNoPeer || !tree.owns(packet.payload)) {
     ++stats_.dropped_foreign;
     return;
   }
@@ -342,7 +354,9 @@ void Node::send_status(Tree& tree, uint32_t index, uint8_t child, Outbox* out) {
   ++stats_.statuses;
   std::byte* payload = out->statuses_[static_cast<size_t>(out->status_count_++)].data();
   uint16_t ranks = 0;
-  for_each_bit(tree.machine.missing(index), [&](uint32_t missing) {
+  uint64_t absent = tree.machine.missing(index);
+  if (mutated(Mutation::kStatusNamesArrived)) absent = ~absent & ((uint64_t{2} << (tree.children.size() - 1)) - 1);
+  for_each_bit(absent, [&](uint32_t missing) {
     for (const uint16_t rank : tree.spec.child_ranks[missing]) {
       if (ranks < kStatusRanksMax) put16(payload + 2 + 2 * ranks++, rank);
     }
