@@ -34,7 +34,7 @@ class Worker {
     uint32_t window_initial = 16;  // first congestion window
     bool reliable = false;         // the transport loses nothing: the timer only asks who is missing
     TimeNs rto_initial = 20 * kMs;
-    TimeNs rto_min = 5 * kMs;
+    TimeNs rto_min = 20 * kMs;  // ranks that share cores are off them for a few milliseconds at a time
     TimeNs rto_max = 200 * kMs;
     Seq first_seq = 0;             // same on all ranks
     uint32_t first_op = 0;

@@ -115,7 +115,7 @@ constexpr Settings::Row kTable[] = {
        v->busy_poll = spin;
        return true;
      }},
-    {"rto_min", "5ms", "a time such as 5ms, at least 10us", "least time after which a lost packet is sent again",
+    {"rto_min", "20ms", "a time such as 20ms, at least 10us", "least time after which a lost packet is sent again",
      [](Text t, Values* v) { return parse_time(t, 10 * kUs, &v->rto_min); }},
     {"log", "info", "error, warn, info or debug", "how much to write to stderr",
      [](Text t, Values* v) {
