@@ -28,10 +28,16 @@ struct FloatCodec {
   static constexpr bool kNarrow = false;
   static constexpr size_t kElemBytes = sizeof(T);
   static constexpr int kParts = 1;
-  static constexpr int kUnroll = 4, kUnrollFixed = 2;
+  static constexpr int kUnroll = 4;
+  static constexpr size_t kPrefetchBytes = 0;
+  using Guard = NoGuard;
+  template <class State>
+  static constexpr bool kFixedInputs = true;
 
-  static HWY_INLINE void load(const uint8_t* from, Vec<T> (&x)[1]) { x[0] = load_bytes(Tag<T>(), from); }
-  static HWY_INLINE void store(const Vec<T> (&x)[1], uint8_t* to) { store_bytes(Tag<T>(), with_canonical_nan<T>(x[0]), to); }
+  static HWY_INLINE void load(const uint8_t* from, NoGuard&, Vec<T> (&x)[1]) { x[0] = load_bytes(Tag<T>(), from); }
+  static HWY_INLINE void store(const Vec<T> (&x)[1], const Finish& finish, uint8_t* to) {
+    store_bytes(Tag<T>(), with_canonical_nan<T>(finish.apply(x[0])), to);
+  }
 };
 
 void float_kernel(const ReduceArgs& args) {

@@ -1,226 +1,82 @@
-// The loops of the reduction kernels, compiled once per instruction set; included by kernels_*.cc through foreach_target.h,
-// without a guard.
+// The loops of the reduction kernels, per instruction set and without a guard: included by kernels_*.cc through
+// foreach_target.h.
 //
 // A Codec turns memory of one element type into vectors of the type that is reduced in and back; a State reduces one vector.
 // native_loop() is for inputs and output of the element type itself, and works on whole vectors of memory, whose elements
-// the codec may spread over its parts in any order. mixed_loop() is for narrow floats of which some inputs, or the output,
-// are f32 partial sums, and works on elements in order. The last, incomplete vector goes through copies on the stack.
+// the codec may spread over its parts in any order. A codec may have a guard that sees all inputs; what does not pass it is
+// reduced again by the codec's Fallback. mixed_loop() is for narrow floats of which some inputs, or the output, are f32
+// partial sums, and works on elements in order. The last, incomplete vector goes through copies on the stack.
 
-#include <cstring>
-#include <type_traits>
-
-#include "switch_model/kernels_convert.h"
-#include "switch_model/kernels_table.h"
-
-#define GATUN_UNROLL _Pragma("GCC unroll 16")
+#include "switch_model/kernels_states_inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace gatun {
 namespace HWY_NAMESPACE {
 #if HWY_TARGET != HWY_SCALAR
 
-namespace hn = hwy::HWY_NAMESPACE;
-
-template <typename T>
-using Tag = hn::ScalableTag<T>;
-template <typename T>
-using Vec = hn::Vec<Tag<T>>;
-
-inline constexpr size_t kVecBytes = HWY_MAX_BYTES;
-
-// Memory has any alignment, so it is read and written as bytes.
-template <class D>
-HWY_INLINE hn::Vec<D> load_bytes(D d, const uint8_t* from) {
-  return hn::BitCast(d, hn::LoadU(hn::Repartition<uint8_t, D>(), from));
-}
-template <class D>
-HWY_INLINE void store_bytes(D d, hn::Vec<D> v, uint8_t* to) {
-  const hn::Repartition<uint8_t, decltype(d)> d8;
-  hn::StoreU(hn::BitCast(d8, v), d8, to);
-}
-
-template <typename T>
-HWY_INLINE Vec<T> canonical_nan() {
-  if constexpr (sizeof(T) == 4) {
-    return hn::BitCast(Tag<T>(), hn::Set(Tag<uint32_t>(), kNanF32));
-  } else {
-    return hn::BitCast(Tag<T>(), hn::Set(Tag<uint64_t>(), kNanF64));
-  }
-}
-template <typename T>
-HWY_INLINE Vec<T> with_canonical_nan(Vec<T> v) {
-  return hn::IfThenElse(hn::IsNaN(v), canonical_nan<T>(), v);
-}
-
-// Lanes where a or b is NaN: one comparison where the instruction set has it.
-template <typename T>
-HWY_INLINE hn::Mask<Tag<T>> either_is_nan(Vec<T> a, Vec<T> b) {
-#if HWY_TARGET <= HWY_AVX3 && HWY_ARCH_X86
-  if constexpr (sizeof(T) == 4) {
-    return hn::Mask<Tag<T>>{_mm512_cmp_ps_mask(a.raw, b.raw, _CMP_UNORD_Q)};
-  } else {
-    return hn::Mask<Tag<T>>{_mm512_cmp_pd_mask(a.raw, b.raw, _CMP_UNORD_Q)};
-  }
-#elif HWY_TARGET == HWY_AVX2 && HWY_ARCH_X86
-  if constexpr (sizeof(T) == 4) {
-    return hn::Mask<Tag<T>>{_mm256_cmp_ps(a.raw, b.raw, _CMP_UNORD_Q)};
-  } else {
-    return hn::Mask<Tag<T>>{_mm256_cmp_pd(a.raw, b.raw, _CMP_UNORD_Q)};
-  }
-#else
-  return hn::Or(hn::IsNaN(a), hn::IsNaN(b));
-#endif
-}
-
-// --- multiplication of integers, wrapping
-// -----------------------------------------------------------------------------------
-
-template <typename T>
-HWY_INLINE Vec<T> multiply(Vec<T> a, Vec<T> b) {
-  if constexpr (sizeof(T) == 1) {  // in 16-bit lanes, even and odd bytes apart
-    const Tag<uint16_t> d16;
-    const auto a16 = hn::BitCast(d16, a), b16 = hn::BitCast(d16, b);
-    const auto low = hn::Set(d16, 0x00ff), high = hn::Set(d16, 0xff00);
-    const auto even = hn::And(hn::Mul(a16, b16), low);
-    const auto odd = hn::Mul(hn::ShiftRight<8>(a16), hn::And(b16, high));
-    return hn::BitCast(Tag<T>(), hn::Or(even, odd));
-  } else if constexpr (sizeof(T) == 8 && std::is_integral_v<T>) {
-#if HWY_TARGET <= HWY_AVX3 && HWY_ARCH_X86
-    return Vec<T>{_mm512_mullo_epi64(a.raw, b.raw)};
-#else
-    const Tag<uint32_t> d32;
-    const Tag<uint64_t> d64;
-    const auto a_low = hn::BitCast(d32, a), b_low = hn::BitCast(d32, b);
-    const auto a_high = hn::BitCast(d32, hn::ShiftRight<32>(hn::BitCast(d64, a)));
-    const auto b_high = hn::BitCast(d32, hn::ShiftRight<32>(hn::BitCast(d64, b)));
-    const auto cross = hn::Add(hn::MulEven(a_high, b_low), hn::MulEven(a_low, b_high));
-    return hn::BitCast(Tag<T>(), hn::Add(hn::MulEven(a_low, b_low), hn::ShiftLeft<32>(cross)));
-#endif
-  } else {
-    return hn::Mul(a, b);
-  }
-}
-
-// --- states: one vector being reduced
-// -----------------------------------------------------------------------------------------
-
-template <typename T>
-struct SumState {
-  static constexpr bool kFixedInputs = true;
-  Vec<T> sum;
-  HWY_INLINE void first(Vec<T> x) { sum = x; }
-  HWY_INLINE void next(Vec<T> x) { sum = hn::Add(sum, x); }
-  HWY_INLINE void next_two(Vec<T> x, Vec<T> y) { sum = hn::Add(hn::Add(sum, x), y); }
-  HWY_INLINE Vec<T> result() const { return sum; }
+// What a codec that can take every input has as its guard.
+struct NoGuard {
+  HWY_INLINE void start() {}
+  HWY_INLINE bool clear() const { return true; }
 };
-
-template <typename T>
-struct ProductState {
-  static constexpr bool kFixedInputs = false;
-  Vec<T> product;
-  HWY_INLINE void first(Vec<T> x) { product = x; }
-  HWY_INLINE void next(Vec<T> x) { product = multiply<T>(product, x); }
-  HWY_INLINE void next_two(Vec<T> x, Vec<T> y) { product = multiply<T>(multiply<T>(product, x), y); }
-  HWY_INLINE Vec<T> result() const { return product; }
-};
-
-template <typename T, bool kMax>
-struct IntegerExtremeState {
-  static constexpr bool kFixedInputs = false;
-  Vec<T> best;
-  HWY_INLINE void first(Vec<T> x) { best = x; }
-  HWY_INLINE void next(Vec<T> x) {
-    if constexpr (kMax) {
-      best = hn::Max(best, x);
-    } else {
-      best = hn::Min(best, x);
-    }
-  }
-  HWY_INLINE void next_two(Vec<T> x, Vec<T> y) { next(x), next(y); }
-  HWY_INLINE Vec<T> result() const { return best; }
-};
-
-// The instruction's answer to NaN and to zeros of both signs differs between instruction sets, so both are kept beside it:
-// the sign of a maximum is the AND of all signs, that of a minimum the OR.
-template <typename T, bool kMax>
-struct FloatExtremeState {
-  static constexpr bool kFixedInputs = false;
-  Vec<T> best, signs;
-  hn::Mask<Tag<T>> nan;
-  HWY_INLINE void first(Vec<T> x) { best = signs = x, nan = hn::IsNaN(x); }
-  HWY_INLINE void next(Vec<T> x) {
-    merge(x);
-    signs = both(signs, x);
-    nan = hn::Or(nan, hn::IsNaN(x));
-  }
-  HWY_INLINE void next_two(Vec<T> x, Vec<T> y) {
-    merge(x), merge(y);
-    signs = both(signs, both(x, y));
-    nan = hn::Or(nan, either_is_nan<T>(x, y));
-  }
-  HWY_INLINE Vec<T> result() const { return hn::IfThenElse(nan, canonical_nan<T>(), hn::CopySign(best, signs)); }
-
- private:
-  HWY_INLINE void merge(Vec<T> x) {
-    if constexpr (kMax) {
-      best = hn::Max(best, x);
-    } else {
-      best = hn::Min(best, x);
-    }
-  }
-  static HWY_INLINE Vec<T> both(Vec<T> x, Vec<T> y) {
-    if constexpr (kMax) {
-      return hn::And(x, y);
-    } else {
-      return hn::Or(x, y);
-    }
-  }
-};
-
-template <typename T>
-using MaxState = std::conditional_t<std::is_integral_v<T>, IntegerExtremeState<T, true>, FloatExtremeState<T, true>>;
-template <typename T>
-using MinState = std::conditional_t<std::is_integral_v<T>, IntegerExtremeState<T, false>, FloatExtremeState<T, false>>;
-
-// --- loops
-// ----------------------------------------------------------------------------------------------------------------------
 
 template <class Codec, class State, int kUnroll>
 struct Block {
   static constexpr int kParts = Codec::kParts;
   using V = Vec<typename Codec::Reduced>;
   State states[kUnroll][kParts];
+  typename Codec::Guard guard;
 
   HWY_INLINE void first(const uint8_t* a) {
+    guard.start();
     GATUN_UNROLL for (int u = 0; u < kUnroll; ++u) {
       V x[kParts];
-      Codec::load(a + u * kVecBytes, x);
+      load(a + u * kVecBytes, x);
       GATUN_UNROLL for (int part = 0; part < kParts; ++part) states[u][part].first(x[part]);
+    }
+  }
+  HWY_INLINE void first_two(const uint8_t* a, const uint8_t* b) {
+    guard.start();
+    GATUN_UNROLL for (int u = 0; u < kUnroll; ++u) {
+      V x[kParts], y[kParts];
+      load(a + u * kVecBytes, x);
+      load(b + u * kVecBytes, y);
+      GATUN_UNROLL for (int part = 0; part < kParts; ++part) states[u][part].first_two(x[part], y[part]);
     }
   }
   HWY_INLINE void next(const uint8_t* a) {
     GATUN_UNROLL for (int u = 0; u < kUnroll; ++u) {
       V x[kParts];
-      Codec::load(a + u * kVecBytes, x);
+      load(a + u * kVecBytes, x);
       GATUN_UNROLL for (int part = 0; part < kParts; ++part) states[u][part].next(x[part]);
     }
   }
   HWY_INLINE void next_two(const uint8_t* a, const uint8_t* b) {
     GATUN_UNROLL for (int u = 0; u < kUnroll; ++u) {
       V x[kParts], y[kParts];
-      Codec::load(a + u * kVecBytes, x);
-      Codec::load(b + u * kVecBytes, y);
+      load(a + u * kVecBytes, x);
+      load(b + u * kVecBytes, y);
       GATUN_UNROLL for (int part = 0; part < kParts; ++part) states[u][part].next_two(x[part], y[part]);
     }
   }
   HWY_INLINE void store(uint8_t* out, const typename Codec::Finish& finish) {
     GATUN_UNROLL for (int u = 0; u < kUnroll; ++u) {
       V x[kParts];
-      GATUN_UNROLL for (int part = 0; part < kParts; ++part) x[part] = finish.apply(states[u][part].result());
-      Codec::store(x, out + u * kVecBytes);
+      GATUN_UNROLL for (int part = 0; part < kParts; ++part) x[part] = states[u][part].result();
+      Codec::store(x, finish, out + u * kVecBytes);
     }
   }
+
+ private:
+  HWY_INLINE void load(const uint8_t* from, V (&x)[kParts]) {
+    if constexpr (Codec::kPrefetchBytes > 0) hwy::Prefetch(from + Codec::kPrefetchBytes);
+    Codec::load(from, guard, x);
+  }
 };
+
+template <class Codec, class State>
+HWY_INLINE void fallback(const uint8_t* const* in, int inputs, uint8_t* out, size_t at, size_t end,
+                         const typename Codec::Finish& finish);
 
 // Each reduces [at, bytes) in steps of kUnroll vectors and returns where the rest begins.
 template <class Codec, class State, int kUnroll>
@@ -232,12 +88,30 @@ HWY_INLINE size_t native_loop(const uint8_t* const* in, int inputs, uint8_t* out
     int k = 1;
     for (; k + 2 <= inputs; k += 2) block.next_two(in[k] + at, in[k + 1] + at);
     if (k < inputs) block.next(in[k] + at);
-    block.store(out + at, finish);
+    if (block.guard.clear()) {
+      block.store(out + at, finish);
+    } else {
+      fallback<Codec, State>(in, inputs, out, at, at + kUnroll * kVecBytes, finish);
+    }
   }
   return at;
 }
 
-// The same for an even number of inputs that is known here: nothing but loads, conversions and sums remains.
+template <class Codec, class State>
+HWY_NOINLINE void reduce_again(const uint8_t* const* in, int inputs, uint8_t* out, size_t at, size_t end,
+                               const typename Codec::Finish& finish) {
+  native_loop<Codec, State, 1>(in, inputs, out, at, end, finish);
+}
+
+template <class Codec, class State>
+HWY_INLINE void fallback(const uint8_t* const* in, int inputs, uint8_t* out, size_t at, size_t end,
+                         const typename Codec::Finish& finish) {
+  if constexpr (!std::is_same_v<typename Codec::Guard, NoGuard>) {
+    reduce_again<typename Codec::Fallback, State>(in, inputs, out, at, end, finish);
+  }
+}
+
+// The same for an even number of inputs that is known here, without guard: nothing but loads and arithmetic remains.
 template <class Codec, class State, int kUnroll, int kInputs>
 HWY_INLINE size_t fixed_loop(const uint8_t* const* in, uint8_t* out, size_t at, size_t bytes,
                              const typename Codec::Finish& finish) {
@@ -245,9 +119,8 @@ HWY_INLINE size_t fixed_loop(const uint8_t* const* in, uint8_t* out, size_t at, 
   GATUN_UNROLL for (int k = 0; k < kInputs; ++k) from[k] = in[k];
   for (; at + kUnroll * kVecBytes <= bytes; at += kUnroll * kVecBytes) {
     Block<Codec, State, kUnroll> block;
-    block.first(from[0] + at);
-    GATUN_UNROLL for (int k = 1; k < kInputs - 1; k += 2) block.next_two(from[k] + at, from[k + 1] + at);
-    block.next(from[kInputs - 1] + at);
+    block.first_two(from[0] + at, from[1] + at);
+    GATUN_UNROLL for (int k = 2; k < kInputs; k += 2) block.next_two(from[k] + at, from[k + 1] + at);
     block.store(out + at, finish);
   }
   return at;
@@ -261,8 +134,8 @@ HWY_NOINLINE void reduce_native(const ReduceArgs& args, const typename Codec::Fi
   auto* out = static_cast<uint8_t*>(args.out);
 
   size_t at = 0;
-  if constexpr (State::kFixedInputs && Codec::kUnrollFixed > 0) {
-    constexpr int kUnroll = Codec::kUnrollFixed;
+  if constexpr (Codec::template kFixedInputs<State>) {
+    constexpr int kUnroll = 2;
     switch (args.inputs) {
       case 2: at = fixed_loop<Codec, State, kUnroll, 2>(in, out, at, bytes, finish); break;
       case 4: at = fixed_loop<Codec, State, kUnroll, 4>(in, out, at, bytes, finish); break;
@@ -355,18 +228,6 @@ HWY_NOINLINE void reduce_mixed(const ReduceArgs& args, const typename Codec::Fin
   const size_t out_bytes = args.out_partial ? sizeof(float) : Codec::kElemBytes;
   std::memcpy(out + at * out_bytes, result, rest * out_bytes);
 }
-
-// --- finishing and entry
-// -----------------------------------------------------------------------------------------------------
-
-template <typename T>
-struct FloatFinish {
-  bool divide;
-  T divisor;
-  explicit FloatFinish(const ReduceArgs& args)
-      : divide(args.op == Op::kAvg && !args.out_partial), divisor(static_cast<T>(args.divisor)) {}
-  HWY_INLINE Vec<T> apply(Vec<T> v) const { return divide ? hn::Div(v, hn::Set(Tag<T>(), divisor)) : v; }
-};
 
 template <class Codec, template <typename> class State>
 HWY_INLINE void reduce_codec(const ReduceArgs& args) {

@@ -74,8 +74,11 @@ struct NarrowCodec {
   static constexpr bool kNarrow = true;
   static constexpr size_t kElemBytes = sizeof(Bits);
   static constexpr int kParts = sizeof(float) / sizeof(Bits);
-  static constexpr int kUnroll = kParts == 2 ? 2 : 1;  // of whole vectors, see kernels_inl.h
-  static constexpr int kUnrollFixed = kParts == 2 ? 1 : 0;
+  static constexpr int kUnroll = 1;
+  static constexpr size_t kPrefetchBytes = 512;  // conversions leave the processor too little room to run ahead by itself
+  using Guard = NoGuard;
+  template <class State>
+  static constexpr bool kFixedInputs = false;
   static constexpr size_t kPartBytes = kVecBytes / kParts;
 
   static HWY_INLINE Vec<float> load_ordered(const uint8_t* from) {
@@ -85,11 +88,11 @@ struct NarrowCodec {
     const hn::Rebind<Bits, Tag<float>> d;
     store_bytes(d, hn::DemoteTo(d, hn::BitCast(Tag<int32_t>(), narrow<Format>(v))), to);
   }
-  static HWY_INLINE void load(const uint8_t* from, Vec<float> (&x)[kParts]) {
+  static HWY_INLINE void load(const uint8_t* from, NoGuard&, Vec<float> (&x)[kParts]) {
     GATUN_UNROLL for (int part = 0; part < kParts; ++part) x[part] = load_ordered(from + part * kPartBytes);
   }
-  static HWY_INLINE void store(const Vec<float> (&x)[kParts], uint8_t* to) {
-    GATUN_UNROLL for (int part = 0; part < kParts; ++part) store_ordered(x[part], to + part * kPartBytes);
+  static HWY_INLINE void store(const Vec<float> (&x)[kParts], const Finish& finish, uint8_t* to) {
+    GATUN_UNROLL for (int part = 0; part < kParts; ++part) store_ordered(finish.apply(x[part]), to + part * kPartBytes);
   }
 };
 
