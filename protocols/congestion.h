@@ -38,6 +38,9 @@ class RttEstimator {
   RttEstimator(int64_t rto_initial_ns, int64_t rto_min_ns, int64_t rto_max_ns)
       : rto_(rto_initial_ns), rto_min_(rto_min_ns), rto_max_(rto_max_ns) {}
   void on_sample(int64_t rtt_ns);
+  // The answer to a chunk that was repeated measures nothing, but the timeout that was long enough for it stays until the
+  // next sample (Karn's second rule): else a path slower than the timeout would repeat every chunk for ever.
+  void on_backed_off(uint32_t timeouts) { rto_ = rto_ns(timeouts); }
   int64_t rto_ns(uint32_t repeats) const;  // doubled per repeat, at most the maximum
   int64_t srtt_ns() const { return srtt_; }
 

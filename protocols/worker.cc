@@ -82,7 +82,11 @@ Worker::Outcome Worker::on_result(uint32_t tree_index, uint32_t wire, uint16_t o
 Worker::Outcome Worker::ack(Tree& tree, Seq seq, bool congested, TimeNs now) {
   Entry& e = entry(tree, seq);
   Outcome outcome{.verdict = Verdict::kNews, .op = e.op, .index = e.index};
-  if (e.repeats == 0) tree.rtt.on_sample(now - e.sent_at);
+  if (e.repeats > 0) {
+    if (!e.waited && e.timeouts > 0) tree.rtt.on_backed_off(e.timeouts);
+  } else if (!e.waited) {
+    tree.rtt.on_sample(now - e.sent_at);
+  }
   e.state = kHeld;
   --tree.outstanding;
   marked_ += congested;
@@ -138,6 +142,7 @@ void Worker::advance_base(Tree& tree, TimeNs now) {
     tree.stalled = false;
     for (Seq seq = tree.base; seq < (tree.voiding ? tree.refused : tree.next); ++seq) {
       Entry& e = entry(tree, seq);
+      e.waited = true;
       if (e.state == kSent) make_due(tree, e, now + tree.rtt.rto_ns(0));
     }
   }
@@ -215,7 +220,7 @@ void Worker::on_status(uint32_t tree_index, uint32_t wire, TimeNs now) {
   Entry& e = entry(tree, seq);
   if (e.state != kSent) return;
   if (mutated(Mutation::kStatusAnswers)) ack(tree, seq, false, now);
-  e.told = true;
+  e.told = e.waited = true;
   e.due_at = now + tree.rtt.rto_ns(std::min<uint32_t>(e.repeats, kStatusBackoffMax));
   tree.stalled = true;
 }
@@ -269,6 +274,7 @@ bool Worker::poll_repeat(Tree& tree, uint32_t tree_index, TimeNs now, Chunk* chu
     }
     const bool timed_out = now - e.sent_at >= tree.rtt.rto_ns(e.repeats);
     if (oldest && timed_out && !e.told && !config_.reliable) tree.cwnd.on_timeout();
+    if (timed_out && !e.told && e.timeouts < UINT8_MAX) ++e.timeouts;
     e.told = false;
     if (e.repeats < UINT8_MAX) ++e.repeats;
     e.sent_at = now;

@@ -100,8 +100,10 @@ class Worker {
     uint32_t op = 0;
     uint8_t state = kNone;
     uint8_t repeats = 0;
+    uint8_t timeouts = 0;    // of the repeats, those that the timer caused without a word from the switch
     bool first = false;      // of its operation on this tree: its answer confirms or refuses the operation
     bool held_back = false;  // its answer came too early and was forgotten
+    bool waited = false;     // for a late rank: its time says nothing of the path
     bool told = false;       // a STATUS answered its latest repeat: the switch lives, others are late
     bool tombstone = false;  // its operation failed on another tree; only the position still waits for its answer
   };

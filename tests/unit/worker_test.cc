@@ -128,6 +128,20 @@ TEST_CASE("poll_send__repeats_after_the_timeout_and_backs_off", "[worker]") {
   CHECK(worker.poll_timer() == 60 * kMs);
 }
 
+TEST_CASE("poll_send__a_path_slower_than_the_timeout_is_learnt", "[worker]") {
+  Worker worker(config(1));
+  worker.submit(20);
+  TimeNs now = 0;
+  for (int i = 0; i < 20; ++i) {
+    const auto sent = drain(worker, now);
+    REQUIRE(sent.size() == 1);
+    const TimeNs back = now + 70 * kMs;  // the first timeout is 20 ms
+    while (worker.poll_timer() < back) drain(worker, worker.poll_timer());
+    CHECK(answer(worker, sent[0], now = back).verdict == Verdict::kNews);
+  }
+  CHECK(worker.resent() <= 4);
+}
+
 TEST_CASE("poll_send__a_gap_is_repeated_without_waiting", "[worker]") {
   Worker worker(config(8));
   worker.submit(8);
@@ -155,6 +169,21 @@ TEST_CASE("on_status__a_late_rank_is_not_loss", "[worker]") {
   CHECK(worker.window_chunks(0) == window);
   for (const auto& chunk : sent) CHECK(answer(worker, chunk, now).verdict == Verdict::kNews);
   CHECK(worker.idle());
+}
+
+TEST_CASE("on_status__waiting_for_a_late_rank_is_no_round_trip", "[worker]") {
+  Worker worker(config(4));
+  worker.submit(8);
+  auto sent = drain(worker, 0);
+  for (const auto& chunk : sent) answer(worker, chunk, 1 * kMs);
+  sent = drain(worker, 1 * kMs);
+  const TimeNs before = worker.srtt(0);
+  TimeNs now = worker.poll_timer();
+  drain(worker, now);
+  worker.on_status(0, wire_seq(sent[0].seq), now);
+  now += 150 * kMs;
+  for (const auto& chunk : sent) CHECK(answer(worker, chunk, now).verdict == Verdict::kNews);
+  CHECK(worker.srtt(0) == before);
 }
 
 TEST_CASE("on_refused__fails_the_operation_and_goes_on_a_window_later", "[worker]") {
