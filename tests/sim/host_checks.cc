@@ -80,6 +80,7 @@ void Host::check_output(uint32_t number) {
   for (uint64_t chunk = 0; chunk < r.shape.chunks(); ++chunk) {
     const uint64_t at = r.shape.offset_bytes(chunk);
     const uint32_t bytes = r.shape.bytes(chunk);
+    if (bytes == 0) continue;  // a barrier
     const std::byte* out = r.out() + at;
     bool right;
     if (r.shape.takes(rank_, chunk)) {

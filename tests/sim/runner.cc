@@ -156,6 +156,7 @@ std::string failure_of(uint64_t seed, const Limits& limits, uint64_t twice_every
   std::string failure = text;
   munmap(text, kTextMax);
   if (WIFSIGNALED(status)) failure = "crash: signal " + std::to_string(WTERMSIG(status));
+  if (WIFEXITED(status) && WEXITSTATUS(status) != 0) failure = "crash: exit code " + std::to_string(WEXITSTATUS(status));
   return failure;
 }
 
