@@ -49,8 +49,14 @@ HWY_INLINE void store_bytes(D d, hn::Vec<D> v, uint8_t* to) {
 // wait for.
 template <class V>
 HWY_INLINE void keep_loaded(V& v) {
-#if HWY_ARCH_X86
-  asm("" : "+v"(v.raw));
+#if GATUN_AVX512
+  auto raw = v.raw;
+  asm("" : "+v"(raw));
+  v.raw = raw;
+#elif HWY_ARCH_X86 && HWY_TARGET <= HWY_SSE4
+  auto raw = v.raw;
+  asm("" : "+x"(raw));
+  v.raw = raw;
 #else
   (void)v;
 #endif
