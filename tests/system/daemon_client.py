@@ -156,7 +156,7 @@ class Rank:
     def sentence(self, *kinds):
         """The text of such a message, which is its last field in all of them."""
         kind, body = self.hear(*kinds)
-        start = {"Refused": 0, "Closing": 0, "Abort": 5}.get(kind, 4)
+        start = {"Refused": 0, "Closing": 0, "Abort": 5, "Left": 8}.get(kind, 4)
         (size,) = struct.unpack(">H", body[start:start + 2])
         return body[start + 2:start + 2 + size].decode()
 
