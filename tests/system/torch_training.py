@@ -8,7 +8,8 @@ import gatun
 from torch_ranks import OLD, Run, check, init, run
 
 if not OLD:
-    import torch._dynamo  # noqa: F401  takes seconds: here once, not in every rank
+    import torch._dynamo
+    import torch.distributed.fsdp  # noqa: F401  they take seconds: here once, not in every rank
 FIRST_BUCKET = 1000  # bytes; else the first bucket holds the whole small model
 dist._DEFAULT_FIRST_BUCKET_BYTES = FIRST_BUCKET
 

@@ -117,7 +117,8 @@ def _create_group(opts, pg_options):
 def backend_of(group=None):
     """The gatun backend behind a process group."""
     group = group or dist.group.WORLD
-    return group._get_backend(torch.device("cpu")) if hasattr(group, "_get_backend") else group
+    backend = group._get_backend(torch.device("cpu")) if hasattr(group, "_get_backend") else group
+    return getattr(backend, "wrapped_pg", backend)  # TORCH_DISTRIBUTED_DEBUG=DETAIL wraps it
 
 
 def stats(group=None):
