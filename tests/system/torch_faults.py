@@ -197,7 +197,10 @@ def switch_dies(rank, size):
     init(rank, size)
     dist.all_reduce(torch.ones(10))
     dist.barrier()
-    if rank == 0:
+    if rank != 0:
+        say("ready")  # the barrier's result is here; the switch may die
+    else:
+        said("ready")
         switch.process.kill()
         switch.process.wait()
         say("killed")
