@@ -9,8 +9,10 @@ import argparse
 import ctypes
 import datetime
 import hashlib
+import importlib.util
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -156,7 +158,7 @@ def rank_main(args):
 
 
 class Children:
-    """Processes of this demo; all are gone when the block ends, however it ends."""
+    """The switch, which is started first, and the ranks; all are gone when the block ends, however it ends."""
 
     def __enter__(self):
         self.processes = []
@@ -169,9 +171,12 @@ class Children:
         return process
 
     def __exit__(self, *_):
-        for process in self.processes:
-            if process.poll() is None:
-                process.terminate()
+        switch, *ranks = self.processes or [None]
+        for rank in ranks:  # at once and before their switch, so that none of them has something to say
+            if rank.poll() is None:
+                rank.kill()
+        if switch and switch.poll() is None:
+            switch.terminate()
         for process in self.processes:
             try:
                 process.wait(3)
@@ -182,10 +187,10 @@ class Children:
 
 def start_switch(children, folder):
     """gatund on a free port; returns its address."""
-    from gatun import _library
-
-    program = os.environ.get("GATUND") or _library.program("gatund")
-    if not program:
+    package = importlib.util.find_spec("gatun")  # not imported: that imports PyTorch, which takes seconds
+    own = os.path.join(os.path.dirname(package.origin), "bin", "gatund") if package else ""
+    program = os.environ.get("GATUND") or (own if os.path.exists(own) else shutil.which("gatund"))
+    if not package or not program:
         sys.exit("demo: gatund is not there; build it first with ./dev build, or install the package gatun")
     switch = children.start(program, "--port", "0", "--port-file", f"{folder}/port", "--log", "warn")
     while not os.path.exists(f"{folder}/port"):
