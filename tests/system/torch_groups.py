@@ -39,7 +39,7 @@ def subgroups(rank, size):
             dist.broadcast(tensor, members[-1], group=group)
             check(bool((tensor == members[-1]).all()), f"broadcast in {members}: {tensor}")
     check(sum_of(rank) == 10, "the default group after its subgroups")
-    many = [dist.new_group() for _ in range(20)]
+    many = [dist.new_group() for _ in range(50)]
     works = [dist.all_reduce(torch.ones(100), group=group, async_op=True) for group in many]
     for work in reversed(works):
         work.wait()

@@ -184,7 +184,7 @@ def _run(test):
 
 def run(tests):
     chosen = sys.argv[1:]  # names of functions, for a person who looks for a fault
-    switch = Switch("--memory", "1G")
+    switch = Switch()
     os.environ["GATUN_ADDRESS"] = switch.address
     failed = []
     for test in tests:
