@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <type_traits>
 
+#include "protocols/big_endian.h"
 #include "protocols/status.h"
 
 namespace gatun::control {
@@ -266,12 +267,6 @@ constexpr const char* kNames[] = {"Join",  "Admit", "Ready", "Start", "KeepAlive
                                   "Leave", "Abort", "Lost",  "Left",  "Refused",   "Closing", "Stalled"};
 static_assert(std::size(kNames) == std::variant_size_v<Message>);
 
-uint32_t take32(const std::byte* at) {
-  uint32_t value = 0;
-  for (int i = 0; i < 4; ++i) value = value << 8 | std::to_integer<uint32_t>(at[i]);
-  return value;
-}
-
 }  // namespace
 
 const char* name(TransportChoice choice) {
@@ -305,7 +300,7 @@ void encode(const Message& message, std::vector<std::byte>* out) {
   std::visit([&](const auto& m) { write(writer, m); }, message);
   size_t length = out->size() - begin - 4;
   GATUN_CHECK(length <= kFrameBytesMax);
-  for (size_t i = 0; i < 4; ++i) (*out)[begin + i] = std::byte(length >> (24 - 8 * i));
+  put32(out->data() + begin, static_cast<uint32_t>(length));
 }
 
 void Parser::push(std::span<const std::byte> bytes) {

@@ -1,7 +1,6 @@
 #include "protocols/wire.h"
 
-#include <cstring>
-
+#include "protocols/big_endian.h"
 #include "protocols/mutation.h"
 
 namespace gatun {
@@ -27,19 +26,6 @@ static_assert(kAtChecksum + 4 == kHeaderBytes);
 
 inline constexpr uint32_t kTreesWireMax = 16;
 inline constexpr uint32_t kChildrenWireMax = 64;
-
-void put16(std::byte* at, uint16_t value) {
-  at[0] = std::byte(value >> 8);
-  at[1] = std::byte(value & 0xff);
-}
-void put32(std::byte* at, uint32_t value) {
-  put16(at, static_cast<uint16_t>(value >> 16));
-  put16(at + 2, static_cast<uint16_t>(value & 0xffff));
-}
-uint16_t take16(const std::byte* at) {
-  return static_cast<uint16_t>(std::to_integer<unsigned>(at[0]) << 8 | std::to_integer<unsigned>(at[1]));
-}
-uint32_t take32(const std::byte* at) { return uint32_t{take16(at)} << 16 | take16(at + 2); }
 
 uint32_t checksum_of(const std::byte* head, const std::byte* payload, uint32_t payload_bytes) {
   return crc32c(crc32c(0, head, kAtChecksum), payload, payload_bytes);

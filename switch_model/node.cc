@@ -5,23 +5,13 @@
 #include <cstring>
 #include <utility>
 
+#include "protocols/big_endian.h"
 #include "protocols/mutation.h"
 #include "protocols/seq.h"
 #include "switch_model/kernels.h"
 
 namespace gatun {
 namespace {
-
-uint64_t take64(const std::byte* at) {
-  uint64_t value = 0;
-  for (int i = 0; i < 8; ++i) value = value << 8 | std::to_integer<uint64_t>(at[i]);
-  return value;
-}
-
-void put16(std::byte* at, uint16_t value) {
-  at[0] = std::byte(value >> 8);
-  at[1] = std::byte(value & 0xff);
-}
 
 template <typename F>
 void for_each_bit(uint64_t bits, F f) {

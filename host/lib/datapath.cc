@@ -4,15 +4,13 @@
 #include <bit>
 #include <cstring>
 
+#include "protocols/big_endian.h"
+
 namespace gatun {
 namespace {
 
 constexpr int kRoundsPerPass = 8;         // receive bursts before the caller looks at its other duties
 constexpr TimeNs kSendRetry = 200 * kUs;  // a transport without room is offered the packets again after this long
-
-uint16_t take16(const std::byte* at) {
-  return static_cast<uint16_t>(std::to_integer<unsigned>(at[0]) << 8 | std::to_integer<unsigned>(at[1]));
-}
 
 // Records must outlive every chunk in flight: a chunk can stand while W later ones of its tree, each of another operation,
 // come and go.

@@ -4,6 +4,7 @@
 #include <array>
 
 #include "host/lib/attach.h"
+#include "protocols/big_endian.h"
 #include "protocols/wire.h"
 
 namespace gatun {
@@ -17,7 +18,7 @@ class Prober {
  public:
   Prober(const control::Admit& admit, const Attachment& attachment, uint32_t payload_bytes)
       : admit_(admit), attachment_(attachment), payload_(payload_bytes), proven_(admit.trees.size()) {
-    for (size_t i = 0; i < 8; ++i) payload_[i] = std::byte(admit.token >> (56 - 8 * i));
+    put64(payload_.data(), admit.token);
   }
 
   // True when every tree has answered within the time.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "protocols/big_endian.h"
 #include "tests/sim/job.h"
 
 namespace gatun::sim {
@@ -58,7 +59,7 @@ void Host::send_probes() {
     if (streams_[t].proven) continue;
     std::byte payload[kPayloadMax] = {};
     const uint64_t token = job_.plan().token + t;
-    for (int i = 0; i < 8; ++i) payload[i] = std::byte(token >> (56 - 8 * i) & 0xff);
+    put64(&payload[0], token);
     TxPacket tx{.payload = payload, .payload_bytes = job_.plan().payload_bytes};
     const Header header{
         .type = PacketType::kProbe, .tree = static_cast<uint8_t>(t), .child = streams_[t].child, .job = job_.plan().handle};

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "protocols/big_endian.h"
+
 namespace gatun::sim {
 namespace {
 
@@ -73,7 +75,7 @@ void Switch::send_probes() {
   for (const auto& a : admitted_) {
     if (a->proven) continue;
     std::byte payload[kPayloadMax] = {};
-    for (int i = 0; i < 8; ++i) payload[i] = std::byte(a->token >> (56 - 8 * i) & 0xff);
+    put64(&payload[0], a->token);
     TxPacket tx{.payload = payload, .payload_bytes = a->payload_bytes};
     const Header header{.type = PacketType::kProbe, .tree = a->tree, .child = a->child_at_parent, .job = a->job};
     encode(header, payload, tx.payload_bytes, true, tx.head);
