@@ -170,17 +170,7 @@ void Lane::time_out(const Request& request, TimeNs now) {
 
 Lane::Stats Lane::gather_stats() const {
   Stats stats;
-  for (const auto& link : datapath_.links()) {
-    const TransportStats one = link->stats();
-    stats.transport.packets_sent += one.packets_sent;
-    stats.transport.bytes_sent += one.bytes_sent;
-    stats.transport.packets_received += one.packets_received;
-    stats.transport.bytes_received += one.bytes_received;
-    stats.transport.dropped_runt += one.dropped_runt;
-    stats.transport.dropped_no_buffer += one.dropped_no_buffer;
-    stats.transport.dropped_send += one.dropped_send;
-    stats.transport.congested += one.congested;
-  }
+  for (const auto& link : datapath_.links()) stats.transport += link->stats();
   stats.resent = datapath_.worker().resent();
   stats.marked = datapath_.worker().marked();
   stats.dropped = datapath_.dropped();

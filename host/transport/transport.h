@@ -37,6 +37,21 @@ struct TransportStats {
   uint64_t dropped_invalid = 0;    // shm: a descriptor that points outside the memory shared with its peer
   uint64_t congested = 0;          // received with CE
   uint64_t refused = 0;            // ICMP errors: nobody listens at the peer's port
+
+  TransportStats& operator+=(const TransportStats& other) {
+    packets_sent += other.packets_sent;
+    bytes_sent += other.bytes_sent;
+    packets_received += other.packets_received;
+    bytes_received += other.bytes_received;
+    dropped_runt += other.dropped_runt;
+    dropped_no_buffer += other.dropped_no_buffer;
+    dropped_send += other.dropped_send;
+    dropped_oversize += other.dropped_oversize;
+    dropped_invalid += other.dropped_invalid;
+    congested += other.congested;
+    refused += other.refused;
+    return *this;
+  }
 };
 
 class Transport {

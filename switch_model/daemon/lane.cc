@@ -269,19 +269,7 @@ Lane::Stats Lane::stats() {
       stats.peers +=
           static_cast<uint32_t>(std::count_if(owners.begin(), owners.end(), [](uint32_t job) { return job != 0; }));
     }
-    for (const Transport* transport : transports_) {
-      const TransportStats one = transport->stats();
-      stats.transport.packets_sent += one.packets_sent;
-      stats.transport.bytes_sent += one.bytes_sent;
-      stats.transport.packets_received += one.packets_received;
-      stats.transport.bytes_received += one.bytes_received;
-      stats.transport.dropped_runt += one.dropped_runt;
-      stats.transport.dropped_no_buffer += one.dropped_no_buffer;
-      stats.transport.dropped_send += one.dropped_send;
-      stats.transport.dropped_invalid += one.dropped_invalid;
-      stats.transport.congested += one.congested;
-      stats.transport.refused += one.refused;
-    }
+    for (const Transport* transport : transports_) stats.transport += transport->stats();
     stats.dropped_unsent = dropped_unsent_;
     stats.dropped_foreign = dropped_foreign_;
     stats.sleeps = waiter_->sleeps();
