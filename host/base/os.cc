@@ -58,6 +58,22 @@ Status system_error(const std::string& what, int error) {
   return Status(Code::kSystem, "cannot " + what + ": " + strerror_r(error, buffer, sizeof buffer));
 }
 
+Result<Endpoint> Endpoint::parse(const std::string& ip, uint16_t port) {
+  addrinfo hints{};
+  hints.ai_flags = AI_NUMERICHOST;
+  hints.ai_socktype = SOCK_DGRAM;
+  addrinfo* found = nullptr;
+  if (getaddrinfo(ip.c_str(), nullptr, &hints, &found) != 0 || found == nullptr) {
+    return Status(Code::kInvalidArgument, "'" + ip + "' is not an IPv4 or IPv6 address; write it like 10.0.0.1 or fd00::1");
+  }
+  Endpoint endpoint;
+  std::memcpy(&endpoint.storage, found->ai_addr, found->ai_addrlen);
+  endpoint.size = found->ai_addrlen;
+  endpoint.set_port(port);
+  freeaddrinfo(found);
+  return endpoint;
+}
+
 uint16_t Endpoint::port() const {
   if (family() == AF_INET6) return ntohs(reinterpret_cast<const sockaddr_in6*>(&storage)->sin6_port);
   return ntohs(reinterpret_cast<const sockaddr_in*>(&storage)->sin_port);
@@ -79,11 +95,14 @@ bool Endpoint::loopback() const {
   return (ntohl(reinterpret_cast<const sockaddr_in*>(&storage)->sin_addr.s_addr) >> 24) == 127;
 }
 
-std::string Endpoint::text() const {
+std::string Endpoint::ip() const {
   char host[INET6_ADDRSTRLEN + 20] = "?";
   getnameinfo(address(), size, host, sizeof host, nullptr, 0, NI_NUMERICHOST);
-  std::string text = family() == AF_INET6 ? "[" + std::string(host) + "]" : host;
-  return text + ":" + std::to_string(port());
+  return host;
+}
+
+std::string Endpoint::text() const {
+  return (family() == AF_INET6 ? "[" + ip() + "]" : ip()) + ":" + std::to_string(port());
 }
 
 Status split_address(const std::string& text, uint16_t default_port, std::string* host, uint16_t* port) {

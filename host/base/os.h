@@ -49,11 +49,16 @@ struct Endpoint {
   sockaddr_storage storage{};
   socklen_t size = 0;
 
+  // A numeric address: "127.0.0.1", "::1", "fe80::1%eth0". kInvalidArgument if it is a name, or none.
+  static Result<Endpoint> parse(const std::string& ip, uint16_t port);
+
   const sockaddr* address() const { return reinterpret_cast<const sockaddr*>(&storage); }
+  sockaddr* address() { return reinterpret_cast<sockaddr*>(&storage); }
   int family() const { return storage.ss_family; }
   uint16_t port() const;
   void set_port(uint16_t port);
   bool loopback() const;
+  std::string ip() const;    // "127.0.0.1", "::1"
   std::string text() const;  // "127.0.0.1:7117", "[::1]:7117"
 };
 

@@ -11,22 +11,14 @@ namespace {
 constexpr uint32_t kBuffers = 512;  // received packets unreleased at once: a burst, and what GRO merged
 constexpr uint32_t kFactsBuffers = 1;
 
-SocketAddress socket_address(const Endpoint& endpoint, uint16_t port) {
-  Endpoint moved = endpoint;
-  moved.set_port(port);
-  SocketAddress address;
-  address.storage = moved.storage;
-  address.size = moved.size;
-  return address;
-}
-
 struct Opened {
   std::unique_ptr<Transport> transport;
   std::string name;
 };
 
 Result<Opened> open_udp(const Endpoint& controller, uint16_t port) {
-  const SocketAddress peer = socket_address(controller, port);
+  Endpoint peer = controller;
+  peer.set_port(port);
   Result<std::unique_ptr<UdpLink>> link = UdpLink::make(peer, {.buffers = kBuffers});
   if (!link.ok()) return link.status();
   const std::string name = link.value()->local().text() + " to " + peer.text() + "/udp";
@@ -51,7 +43,7 @@ Result<Opened> open_shm(const AttachRequest& request, uint8_t lane, TimeNs deadl
 
 PathFacts udp_path_facts(const Endpoint& controller) {
   Result<std::unique_ptr<UdpLink>> link =
-      UdpLink::make(socket_address(controller, controller.port()), {.buffers = kFactsBuffers});
+      UdpLink::make(controller, {.buffers = kFactsBuffers});
   if (!link.ok()) return {};
   const TransportCaps caps = link.value()->caps();
   return {.payload_bytes = caps.payload_bytes_max, .receive_bytes = caps.receive_bytes};

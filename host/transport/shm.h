@@ -20,8 +20,8 @@
 #include <span>
 #include <vector>
 
+#include "host/base/os.h"
 #include "host/transport/buffer_pool.h"
-#include "host/transport/fd.h"
 #include "host/transport/shm_door.h"
 #include "host/transport/shm_port.h"
 #include "host/transport/transport.h"

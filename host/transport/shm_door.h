@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "host/transport/fd.h"
+#include "host/base/os.h"
 #include "host/transport/shm_port.h"
 #include "protocols/status.h"
 #include "protocols/time.h"

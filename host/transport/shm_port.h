@@ -13,7 +13,7 @@
 #include <span>
 #include <utility>
 
-#include "host/transport/fd.h"
+#include "host/base/os.h"
 #include "host/transport/shm_ring.h"
 #include "protocols/packet.h"
 #include "protocols/status.h"

@@ -56,7 +56,7 @@ Status send_health(int error, const std::string& from) {
 
 }  // namespace
 
-Result<std::unique_ptr<UdpHub>> UdpHub::make(const SocketAddress& local, const UdpOptions& options) {
+Result<std::unique_ptr<UdpHub>> UdpHub::make(const Endpoint& local, const UdpOptions& options) {
   Result<Parts> parts = make_parts(local.family(), options);
   if (!parts.ok()) return parts.status();
   if (Status status = bind_udp(parts->fd.get(), local); !status.ok()) return status;
@@ -72,7 +72,7 @@ UdpHub::UdpHub(Fd fd, int family, uint32_t receive_bytes, uint32_t peers_max, st
       receiver_(fd_.get(), std::move(pool), &peers_),
       sender_(fd_.get(), &peers_, gso) {}
 
-SocketAddress UdpHub::local() const { return local_address(fd_.get()); }
+Endpoint UdpHub::local() const { return local_address(fd_.get()); }
 
 TransportCaps UdpHub::caps() const { return make_caps(fd_.get(), family_, false, receive_bytes_, receiver_.buffers()); }
 
@@ -82,7 +82,7 @@ Status UdpHub::health() { return send_health(sender_.take_error(), local().text(
 
 TransportStats UdpHub::stats() const { return make_stats(receiver_, sender_); }
 
-Result<std::unique_ptr<UdpLink>> UdpLink::make(const SocketAddress& peer, const UdpOptions& options) {
+Result<std::unique_ptr<UdpLink>> UdpLink::make(const Endpoint& peer, const UdpOptions& options) {
   Result<Parts> parts = make_parts(peer.family(), options);
   if (!parts.ok()) return parts.status();
   if (Status status = connect_udp(parts->fd.get(), peer); !status.ok()) return status;
@@ -90,14 +90,14 @@ Result<std::unique_ptr<UdpLink>> UdpLink::make(const SocketAddress& peer, const 
       new UdpLink(std::move(parts->fd), peer, parts->receive_bytes, std::move(parts->pool), parts->gso));
 }
 
-UdpLink::UdpLink(Fd fd, const SocketAddress& peer, uint32_t receive_bytes, std::unique_ptr<BufferPool> pool, bool gso)
+UdpLink::UdpLink(Fd fd, const Endpoint& peer, uint32_t receive_bytes, std::unique_ptr<BufferPool> pool, bool gso)
     : fd_(std::move(fd)),
       peer_(peer),
       receive_bytes_(receive_bytes),
       receiver_(fd_.get(), std::move(pool), nullptr),
       sender_(fd_.get(), nullptr, gso) {}
 
-SocketAddress UdpLink::local() const { return local_address(fd_.get()); }
+Endpoint UdpLink::local() const { return local_address(fd_.get()); }
 
 TransportCaps UdpLink::caps() const {
   return make_caps(fd_.get(), peer_.family(), true, receive_bytes_, receiver_.buffers());

@@ -13,8 +13,7 @@
 #include <span>
 #include <string>
 
-#include "host/transport/address.h"
-#include "host/transport/fd.h"
+#include "host/base/os.h"
 #include "host/transport/transport.h"
 #include "host/transport/udp_peers.h"
 #include "host/transport/udp_receive.h"
@@ -34,9 +33,9 @@ struct UdpOptions {
 class UdpHub final : public Transport {
  public:
   // Port 0 takes any; local() says which. Errors name the address and who may be using it.
-  static Result<std::unique_ptr<UdpHub>> make(const SocketAddress& local, const UdpOptions& options);
+  static Result<std::unique_ptr<UdpHub>> make(const Endpoint& local, const UdpOptions& options);
 
-  SocketAddress local() const;
+  Endpoint local() const;
 
   TransportCaps caps() const override;
   int receive(std::span<RxPacket> out) override { return receiver_.receive(out); }
@@ -64,9 +63,9 @@ class UdpHub final : public Transport {
 class UdpLink final : public Transport {
  public:
   // Nothing is sent: a peer that does not listen shows in health() once packets were.
-  static Result<std::unique_ptr<UdpLink>> make(const SocketAddress& peer, const UdpOptions& options);
+  static Result<std::unique_ptr<UdpLink>> make(const Endpoint& peer, const UdpOptions& options);
 
-  SocketAddress local() const;
+  Endpoint local() const;
 
   TransportCaps caps() const override;  // payload_bytes_max follows the path's MTU as the kernel knows it
   int receive(std::span<RxPacket> out) override { return receiver_.receive(out); }
@@ -81,10 +80,10 @@ class UdpLink final : public Transport {
   TransportStats stats() const override;
 
  private:
-  UdpLink(Fd fd, const SocketAddress& peer, uint32_t receive_bytes, std::unique_ptr<BufferPool> pool, bool gso);
+  UdpLink(Fd fd, const Endpoint& peer, uint32_t receive_bytes, std::unique_ptr<BufferPool> pool, bool gso);
 
   Fd fd_;
-  SocketAddress peer_;
+  Endpoint peer_;
   uint32_t receive_bytes_;
   UdpReceiver receiver_;
   UdpSender sender_;

@@ -67,8 +67,8 @@ Result<Fd> make_udp_socket(int family, const UdpSocketOptions& options) {
   return fd;
 }
 
-Status bind_udp(int fd, const SocketAddress& local) {
-  if (::bind(fd, local.get(), local.size) == 0) return {};
+Status bind_udp(int fd, const Endpoint& local) {
+  if (::bind(fd, local.address(), local.size) == 0) return {};
   const int error = errno;
   const std::string what = "cannot listen on UDP " + local.text() + ": ";
   const std::string port = std::to_string(local.port());
@@ -85,18 +85,18 @@ Status bind_udp(int fd, const SocketAddress& local) {
   }
 }
 
-Status connect_udp(int fd, const SocketAddress& peer) {
-  if (::connect(fd, peer.get(), peer.size) == 0) return {};
+Status connect_udp(int fd, const Endpoint& peer) {
+  if (::connect(fd, peer.address(), peer.size) == 0) return {};
   const int error = errno;
   const bool no_route = error == ENETUNREACH || error == EHOSTUNREACH;
   return Status(Code::kSystem, "cannot reach UDP " + peer.text() + ": " + std::strerror(error) +
                                    (no_route ? "; 'ip route get " + peer.ip() + "' must find a route" : ""));
 }
 
-SocketAddress local_address(int fd) {
-  SocketAddress address;
+Endpoint local_address(int fd) {
+  Endpoint address;
   address.size = sizeof(address.storage);
-  if (::getsockname(fd, address.get(), &address.size) != 0) address.size = 0;
+  if (::getsockname(fd, address.address(), &address.size) != 0) address.size = 0;
   return address;
 }
 

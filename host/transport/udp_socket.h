@@ -3,8 +3,7 @@
 
 #include <cstdint>
 
-#include "host/transport/address.h"
-#include "host/transport/fd.h"
+#include "host/base/os.h"
 #include "protocols/status.h"
 
 namespace gatun {
@@ -19,9 +18,9 @@ struct UdpSocketOptions {
 // A non-blocking socket with large buffers, ECT(0) on what it sends, marks of what it receives, and no fragmentation.
 Result<Fd> make_udp_socket(int family, const UdpSocketOptions& options);
 
-Status bind_udp(int fd, const SocketAddress& local);
-Status connect_udp(int fd, const SocketAddress& peer);
-SocketAddress local_address(int fd);
+Status bind_udp(int fd, const Endpoint& local);
+Status connect_udp(int fd, const Endpoint& peer);
+Endpoint local_address(int fd);
 
 // Switches UDP_GRO on; false where the kernel has none.
 bool enable_gro(int fd);

@@ -13,7 +13,7 @@
 #include <memory>
 #include <vector>
 
-#include "host/transport/fd.h"
+#include "host/base/os.h"
 #include "host/transport/transport.h"
 #include "protocols/status.h"
 #include "protocols/time.h"

@@ -106,10 +106,8 @@ Result<Sockets> open_at(uint16_t port, const std::vector<Address>& addresses, ui
   for (uint32_t lane = 0; udp != nullptr && lane < lanes; ++lane) {
     auto& hubs = sockets.hubs.emplace_back();
     for (const Endpoint& endpoint : sockets.endpoints) {
-      SocketAddress local{.storage = endpoint.storage, .size = endpoint.size};
-      Endpoint data = endpoint;
-      data.set_port(static_cast<uint16_t>(sockets.port + lane));
-      local.storage = data.storage;
+      Endpoint local = endpoint;
+      local.set_port(static_cast<uint16_t>(sockets.port + lane));
       Result<std::unique_ptr<UdpHub>> hub = UdpHub::make(local, *udp);
       *retry = true;
       if (!hub.ok()) return hub.status();

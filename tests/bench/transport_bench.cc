@@ -41,7 +41,7 @@ T must(Result<T> result) {
 Setup make_udp(int links, uint32_t payload_bytes, uint32_t window, bool offload) {
   UdpOptions options{.buffers = 4096, .gso = offload, .gro = offload};
   Setup setup;
-  auto hub = must(UdpHub::make(must(SocketAddress::parse("127.0.0.1", 0)), options));
+  auto hub = must(UdpHub::make(must(Endpoint::parse("127.0.0.1", 0)), options));
   for (int i = 0; i < links; ++i) setup.links.push_back(must(UdpLink::make(hub->local(), options)));
   setup.hub = std::move(hub);
   setup.plain_results.resize(size_t{2} * window * payload_bytes);

@@ -27,7 +27,7 @@ class UdpHarness : public Harness {
     UdpOptions udp;
     udp.buffers = options.buffers;
     udp.socket_bytes = 4 << 20;
-    auto hub = UdpHub::make(SocketAddress::parse(ip, 0).value(), udp);
+    auto hub = UdpHub::make(Endpoint::parse(ip, 0).value(), udp);
     REQUIRE(hub.ok());
     hub_ = std::move(hub.value());
     for (int i = 0; i < options.links; ++i) {
@@ -112,7 +112,7 @@ class LossyHarness : public Harness {
 
 std::string missing_for(const std::string& kind) {
   if (kind != "udp6") return "";
-  auto hub = UdpHub::make(SocketAddress::parse("::1", 0).value(), {});
+  auto hub = UdpHub::make(Endpoint::parse("::1", 0).value(), {});
   return hub.ok() ? "" : hub.status().message();
 }
 

@@ -123,7 +123,7 @@ uint16_t LocalSwitch::Core::open() {
                             .first_op = options.first_op,
                             .random = random_u64};
   if (options.udp) {
-    auto hub = UdpHub::make(SocketAddress::parse("127.0.0.1", 0).value(), {});
+    auto hub = UdpHub::make(Endpoint::parse("127.0.0.1", 0).value(), {});
     GATUN_CHECK(hub.ok());
     udp_port = hub.value()->local().port();
     config.facts.udp_payload_bytes = hub.value()->caps().payload_bytes_max;

@@ -16,18 +16,18 @@
 namespace gatun {
 namespace {
 
-SocketAddress loopback(uint16_t port = 0) { return SocketAddress::parse("127.0.0.1", port).value(); }
+Endpoint loopback(uint16_t port = 0) { return Endpoint::parse("127.0.0.1", port).value(); }
 
 std::unique_ptr<UdpHub> make_hub(const std::string& ip = "127.0.0.1") {
-  auto hub = UdpHub::make(SocketAddress::parse(ip, 0).value(), {.buffers = 64});
+  auto hub = UdpHub::make(Endpoint::parse(ip, 0).value(), {.buffers = 64});
   REQUIRE(hub.ok());
   return std::move(hub.value());
 }
 
 // A socket of somebody who does not use our library.
-Fd make_stranger(const SocketAddress& peer) {
+Fd make_stranger(const Endpoint& peer) {
   Fd fd(::socket(peer.family(), SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  REQUIRE(::connect(fd.get(), peer.get(), peer.size) == 0);
+  REQUIRE(::connect(fd.get(), peer.address(), peer.size) == 0);
   return fd;
 }
 
@@ -55,7 +55,7 @@ std::vector<RxPacket> receive_all(Transport& transport, size_t count) {
 TEST_CASE("receive__sees_congestion_marks", "[udp]") {
   const std::string ip = GENERATE("127.0.0.1", "::1");
   CAPTURE(ip);
-  auto hub = UdpHub::make(SocketAddress::parse(ip, 0).value(), {.buffers = 64});
+  auto hub = UdpHub::make(Endpoint::parse(ip, 0).value(), {.buffers = 64});
   if (!hub.ok()) return;  // no IPv6 here
   Fd stranger = make_stranger(hub.value()->local());
   std::vector<std::byte> bytes(100);
@@ -79,8 +79,8 @@ TEST_CASE("receive__sees_congestion_marks", "[udp]") {
 TEST_CASE("send__marks_packets_as_ecn_capable", "[udp]") {
   auto hub = make_hub();
   Fd listener(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  const SocketAddress any = loopback();
-  REQUIRE(::bind(listener.get(), any.get(), any.size) == 0);
+  const Endpoint any = loopback();
+  REQUIRE(::bind(listener.get(), any.address(), any.size) == 0);
   const int on = 1;
   REQUIRE(::setsockopt(listener.get(), IPPROTO_IP, IP_RECVTOS, &on, sizeof(on)) == 0);
   auto link = UdpLink::make(local_address(listener.get()), {.buffers = 8});
@@ -253,7 +253,7 @@ TEST_CASE("send__takes_a_prefix_when_the_socket_is_full", "[udp]") {
 }
 
 TEST_CASE("health__names_a_peer_that_does_not_listen", "[udp]") {
-  SocketAddress address = make_hub()->local();  // and it is gone again
+  Endpoint address = make_hub()->local();  // and it is gone again
   auto link = UdpLink::make(address, {.buffers = 8});
   REQUIRE(link.ok());
   REQUIRE(link.value()->health().ok());
@@ -289,7 +289,7 @@ TEST_CASE("make__a_taken_port_is_named_with_the_fix", "[udp]") {
 }
 
 TEST_CASE("make__a_foreign_address_is_named", "[udp]") {
-  auto hub = UdpHub::make(SocketAddress::parse("203.0.113.77", 0).value(), {.buffers = 8});
+  auto hub = UdpHub::make(Endpoint::parse("203.0.113.77", 0).value(), {.buffers = 8});
   REQUIRE_FALSE(hub.ok());
   REQUIRE(std::string(hub.status().message()).find("203.0.113.77") != std::string::npos);
 }
@@ -306,11 +306,11 @@ TEST_CASE("caps__loopback_takes_large_payloads", "[udp]") {
 }
 
 TEST_CASE("parse__addresses", "[udp]") {
-  REQUIRE(SocketAddress::parse("127.0.0.1", 7117).value().text() == "127.0.0.1:7117");
-  REQUIRE(SocketAddress::parse("::1", 7117).value().text() == "[::1]:7117");
-  REQUIRE_FALSE(SocketAddress::parse("localhost", 1).ok());
-  REQUIRE_FALSE(SocketAddress::parse("300.1.1.1", 1).ok());
-  REQUIRE_FALSE(SocketAddress::parse("", 1).ok());
+  REQUIRE(Endpoint::parse("127.0.0.1", 7117).value().text() == "127.0.0.1:7117");
+  REQUIRE(Endpoint::parse("::1", 7117).value().text() == "[::1]:7117");
+  REQUIRE_FALSE(Endpoint::parse("localhost", 1).ok());
+  REQUIRE_FALSE(Endpoint::parse("300.1.1.1", 1).ok());
+  REQUIRE_FALSE(Endpoint::parse("", 1).ok());
 }
 
 }  // namespace
