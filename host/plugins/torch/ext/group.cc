@@ -156,6 +156,16 @@ Group::Buffers Group::in_place(const Tensors& tensors, at::ScalarType dtype) con
   return {buffer, buffer, [buffer, tensors] { unpack(buffer, tensors); }};
 }
 
+Group::Buffers Group::between(const Tensors& inputs, const Tensors& outputs, at::ScalarType dtype,
+                              int64_t recv_elements) const {
+  const auto send = inputs.size() == 1 && is_flat(inputs[0], dtype) ? inputs[0] : pack(inputs, dtype);
+  if (outputs.size() == 1 && is_flat(outputs[0], dtype)) {
+    return {send, outputs[0], nullptr};
+  }
+  const auto recv = make_buffer(recv_elements, dtype, outputs[0]);
+  return {send, recv, [recv, outputs] { unpack(recv, outputs); }};
+}
+
 WorkPtr Group::reduce_all(const Tensors& tensors, const Reduction& how, c10d::OpType type, const char* title,
                           Milliseconds timeout) {
   const at::NoGradGuard no_grad;
@@ -231,16 +241,12 @@ WorkPtr Group::gather_all(const Tensors& outputs, const Tensors& inputs, c10d::O
     refuse(title, "the outputs have " + std::to_string(elements_of(outputs)) + " elements; they must have " +
                       std::to_string(getSize()) + " times the " + std::to_string(elements_of(inputs)) + " of the input");
   }
-  const bool direct = outputs.size() == 1 && is_flat(outputs[0], dtype);
-  const auto recv = direct ? outputs[0] : make_buffer(elements_of(outputs), dtype, outputs[0]);
-  const auto send = inputs.size() == 1 && is_flat(inputs[0], dtype) ? inputs[0] : pack(inputs, dtype);
-  std::function<void()> copy_out;
-  if (!direct) {
-    copy_out = [recv, outputs] { unpack(recv, outputs); };
-  }
+  auto buffers = between(inputs, outputs, dtype, elements_of(outputs));
+  const auto send = buffers.send, recv = buffers.recv;
   auto kept = inputs;
   kept.push_back(send);
-  return submit({type, title, std::move(kept), outputs, recv, std::move(copy_out), fingerprint(type, inputs), timeout},
+  return submit({type, title, std::move(kept), outputs, recv, std::move(buffers.unpack), fingerprint(type, inputs),
+                 timeout},
                 [=, this](const gatun_call_t* call, gatun_request_t* request) {
                   return gatun_iallgather(send.data_ptr(), recv.data_ptr(), bytes_of(send), GATUN_U8, comm_, call, request);
                 });
@@ -284,17 +290,13 @@ WorkPtr Group::scatter_reduced(const Tensors& outputs, const Tensors& inputs, co
                       std::to_string(getSize()) + " times the " + std::to_string(elements_of(outputs)) + " of the output");
   }
   const auto dtype = how.element.dtype;
-  const bool direct = outputs.size() == 1 && is_flat(outputs[0], dtype);
   const auto elements = elements_of(outputs) * how.element.per_tensor_element;
-  const auto recv = direct ? outputs[0] : make_buffer(elements, dtype, outputs[0]);
-  const auto send = inputs.size() == 1 && is_flat(inputs[0], dtype) ? inputs[0] : pack(inputs, dtype);
-  std::function<void()> copy_out;
-  if (!direct) {
-    copy_out = [recv, outputs] { unpack(recv, outputs); };
-  }
+  auto buffers = between(inputs, outputs, dtype, elements);
+  const auto send = buffers.send, recv = buffers.recv;
   auto kept = inputs;
   kept.push_back(send);
-  return submit({type, title, std::move(kept), outputs, recv, std::move(copy_out), fingerprint(type, outputs), timeout},
+  return submit({type, title, std::move(kept), outputs, recv, std::move(buffers.unpack), fingerprint(type, outputs),
+                 timeout},
                 [=, this](const gatun_call_t* call, gatun_request_t* request) {
                   return gatun_ireduce_scatter(send.data_ptr(), recv.data_ptr(), static_cast<size_t>(elements),
                                                how.element.type, how.op, comm_, call, request);

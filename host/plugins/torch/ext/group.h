@@ -93,6 +93,8 @@ class Group final : public Base {
     std::function<void()> unpack;
   };
   Buffers in_place(const Tensors& tensors, at::ScalarType dtype) const;
+  // recv_elements: of dtype, what the outputs hold together.
+  Buffers between(const Tensors& inputs, const Tensors& outputs, at::ScalarType dtype, int64_t recv_elements) const;
 
   WorkPtr reduce_all(const Tensors& tensors, const Reduction& how, c10d::OpType type, const char* title,
                      Milliseconds timeout);
