@@ -1,0 +1,41 @@
+// Engine: how a collective is done without a switch, over the Mesh. One interface, several engines:
+//
+//   gloo     Gloo's ring algorithms; sums may be added in another order than the switch adds them (NCCL's and Gloo's class)
+//   exact    direct exchange: every rank gathers its segment from all, adds it in the order of the aggregation tree, and all
+//            gather the results: as many bytes as a ring, and bit for bit what the switch answers
+//   nccl     libnccl, found at run time, for memory of a GPU
+//
+// run() blocks in the calling thread until its end, the deadline, or Mesh::interrupt(). All ranks call it with the same
+// contract (the caller has compared them) in the same order.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "host/fallback/mesh.h"
+#include "protocols/contract.h"
+#include "protocols/status.h"
+#include "protocols/time.h"
+
+namespace gatun {
+
+class Engine {
+ public:
+  virtual ~Engine() = default;
+  virtual const char* name() const = 0;
+  // Every collective, type and operator. send and recv as in the C API: recv of reduce_scatter has count elements and send
+  // ranks times that, the mirror for all-gather (Contract::count is what the caller gave). send == recv: in place.
+  virtual Status run(const Contract& contract, const void* send, void* recv, TimeNs deadline) = 0;
+};
+
+// The order in which the switches of a tree add: groups[i] = number of ranks below leaf i; one group = one level.
+struct TreeOrder {
+  std::vector<uint32_t> groups;
+};
+
+std::unique_ptr<Engine> make_exact_engine(Mesh* mesh, TreeOrder order);
+// kUnsupported, with the reason, if Gloo was not built in or its module cannot be loaded.
+Result<std::unique_ptr<Engine>> make_gloo_engine(Mesh* mesh);
+
+}  // namespace gatun

@@ -1,0 +1,50 @@
+// What ranks say to each other on the mesh's message connections, and the bytes of it. PROTOCOL.md is its document.
+//
+// u8 version, u8 type, fields; integers big-endian, texts a u16 length and bytes (as in control.h). Decoding never reads outside
+// its input, refuses trailing bytes and lists beyond their bounds.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "protocols/contract.h"
+#include "protocols/recovery.h"
+
+namespace gatun::mesh_wire {
+
+inline constexpr uint8_t kVersion = 1;
+
+// I am at this operation on the ring. ordinal counts the communicator's operations from 0.
+struct Announce {
+  uint32_t ordinal = 0;
+  Contract contract;
+  uint32_t ready_job = 0;  // handle of a switch epoch that this rank is ready to go over to after this operation; 0: none
+};
+
+// The switch epoch `job` is over for this rank, and this is what it holds. Whoever hears it does the same.
+struct Frozen {
+  uint32_t job = 0;
+  uint32_t first_ordinal = 0;  // ordinal of the epoch's first operation, so that a confused rank is found out
+  std::string why;             // "no answer from 10.0.0.1:7117 for 500 ms"
+  Holdings holdings;
+};
+
+struct Abort {  // I give up for all of us
+  std::string text;
+  bool timed_out = false;
+};
+struct Leave {  // orderly end, after so many operations
+  uint32_t ordinal = 0;
+};
+
+using Message = std::variant<Announce, Frozen, Abort, Leave>;
+
+std::vector<std::byte> encode(const Message& message);
+// "" or what is wrong with the bytes.
+std::string decode(std::span<const std::byte> bytes, Message* message);
+
+}  // namespace gatun::mesh_wire
