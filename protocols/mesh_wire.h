@@ -17,28 +17,35 @@
 namespace gatun::mesh_wire {
 
 inline constexpr uint8_t kVersion = 1;
+inline constexpr size_t kTextBytesMax = 4096;  // longer texts are cut
 
-// I am at this operation on the ring. ordinal counts the communicator's operations from 0.
+// I am at this operation on the ring.
 struct Announce {
-  uint32_t ordinal = 0;
+  uint32_t epoch = 0;    // of the communicator: grows by one with every change of path
+  uint32_t ordinal = 0;  // counts the communicator's operations from 0
   Contract contract;
   uint32_t ready_job = 0;  // handle of a switch epoch that this rank is ready to go over to after this operation; 0: none
+  bool operator==(const Announce&) const = default;
 };
 
-// The switch epoch `job` is over for this rank, and this is what it holds. Whoever hears it does the same.
+// The switch epoch is over for this rank, and this is what it holds. Whoever hears it does the same.
 struct Frozen {
-  uint32_t job = 0;
+  uint32_t epoch = 0;
+  uint32_t job = 0;            // handle
   uint32_t first_ordinal = 0;  // ordinal of the epoch's first operation, so that a confused rank is found out
   std::string why;             // "no answer from 10.0.0.1:7117 for 500 ms"
   Holdings holdings;
+  bool operator==(const Frozen&) const = default;
 };
 
 struct Abort {  // I give up for all of us
   std::string text;
   bool timed_out = false;
+  bool operator==(const Abort&) const = default;
 };
 struct Leave {  // orderly end, after so many operations
   uint32_t ordinal = 0;
+  bool operator==(const Leave&) const = default;
 };
 
 using Message = std::variant<Announce, Frozen, Abort, Leave>;
