@@ -1,7 +1,7 @@
 // What ranks say to each other on the mesh's message connections, and the bytes of it. PROTOCOL.md is its document.
 //
-// u8 version, u8 type, fields; integers big-endian, texts a u16 length and bytes (as in control.h). Decoding never reads outside
-// its input, refuses trailing bytes and lists beyond their bounds.
+// u8 version, u8 type, fields; integers big-endian, texts a u16 length and bytes (as in control.h). Decoding never reads
+// outside its input, refuses trailing bytes and lists beyond their bounds.
 #pragma once
 
 #include <cstddef>

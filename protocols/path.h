@@ -9,14 +9,14 @@
 //   kFrozen      the others' holdings are awaited (missing() says whose); with all of them
 //   kRecover     plan() is to be carried out: handovers and reductions; then recovered() begins
 //   kRing        a ring epoch. An operation is announced when all before it have ended; round() says when all ranks have
-//                announced it, and whether they agree; then it runs on the ring, and complete() ends it. If all announcements of
-//                an operation carried the same ready job, complete() begins that job's switch epoch: kSwitch.
+//                announced it, and whether they agree; then it runs on the ring, and complete() ends it. If all
+//                announcements of an operation carried the same ready job, complete() begins that job's epoch: kSwitch.
 //   kFailed      a rank is gone or confused: status() says it. For good.
 //
 // Ordinals count all operations of the communicator from 0, also those without elements. These are done at once on every
-// path and never announced: a rank that announces n has nothing to bring to those between its previous one and n. In a switch
-// epoch operation k of the Worker has ordinal first_ordinal() + (k - its first_op), so operations without elements are
-// submitted to the Worker too.
+// path and never announced: a rank that announces n has nothing to bring to those between its previous one and n. In a
+// switch epoch operation k of the Worker has ordinal first_ordinal() + (k - its first_op), so operations without elements
+// are submitted to the Worker too.
 //
 // Sans-IO, no clock, no lock (the caller's), allocates freely: never on the datapath.
 #pragma once
@@ -48,8 +48,8 @@ class PathAgreement {
     uint32_t first_op = 0;
   };
 
-  // names: how sentences call each rank ("rank 2 (host b, pid 77)"), and so how many there are. job: of the switch epoch that
-  // the communicator begins with, the same on all ranks; null: it begins on the ring.
+  // names: how sentences call each rank ("rank 2 (host b, pid 77)"), and so how many there are. job: of the switch epoch
+  // that the communicator begins with, the same on all ranks; null: it begins on the ring.
   PathAgreement(uint32_t rank, std::vector<std::string> names, const Job* job);
 
   // Events. Whatever comes from others may change state(): look at it afterwards.
@@ -63,8 +63,8 @@ class PathAgreement {
   void recovered();
 
   // In kRing: the switch epoch that this rank can go over to: a job that has started here; null: none. Said with the next
-  // announcement. A job that was said stays usable until the operation's complete(): all may go over to it. If it has died by
-  // then, on_suspect() once there.
+  // announcement. A job that was said stays usable until the operation's complete(): all may go over to it. If it has died
+  // by then, on_suspect() once there.
   void ready(const Job* job);
   // In kRing, when nothing is announced: the next operation that has elements. The message goes to all other ranks.
   mesh_wire::Message announce(uint32_t ordinal, const Contract& contract);
