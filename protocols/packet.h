@@ -27,7 +27,7 @@ struct RxPacket {
   BufferId buffer = kNoBuffer;
   uint32_t source = 0;        // index of the source address within this burst, for Transport::adopt
   bool congested = false;     // IP ECN said CE
-  bool checksummed = true;    // the transport can corrupt: the header's checksum must be verified
+  bool checksummed = true;    // the header's checksum must be verified; false: none is there, and nothing can corrupt
 };
 
 struct TxPacket {

@@ -110,4 +110,8 @@ void encode(const Header& header, const std::byte* payload, uint32_t payload_byt
   put32(head + kAtChecksum, checksum ? checksum_of(head, payload, payload_bytes) : 0);
 }
 
+bool has_checksum(const std::byte* head) {
+  return take32(head + kAtChecksum) != 0;
+}
+
 }  // namespace gatun

@@ -56,6 +56,9 @@ Decode decode(const std::byte* head, const std::byte* payload, uint32_t payload_
 // Writes the header; with checksum also the CRC-32C over header and payload, else a zero.
 void encode(const Header& header, const std::byte* payload, uint32_t payload_bytes, bool checksum, std::byte* head);
 
+// Was this header written with a checksum? (One in 2^32 of them is zero.)
+bool has_checksum(const std::byte* head);
+
 // CRC-32C (Castagnoli, RFC 3720), continued from a previous value; start with 0.
 uint32_t crc32c(uint32_t crc, const void* bytes, size_t size);
 uint32_t crc32c_portable(uint32_t crc, const void* bytes, size_t size);  // the reference that tests compare with

@@ -56,7 +56,7 @@ Result<Attachment> attach(const AttachRequest& request, TimeNs deadline) {
   Result<std::unique_ptr<Waiter>> waiter = Waiter::make();
   if (!waiter.ok()) return waiter.status();
   attachment.waiter = std::move(waiter.value());
-  attachment.reliable = true;
+  attachment.reliable = attachment.intact = true;
 
   std::vector<uint8_t> lanes;      // by link
   std::vector<uint32_t> trees_of;  // by link
@@ -68,6 +68,7 @@ Result<Attachment> attach(const AttachRequest& request, TimeNs deadline) {
       std::unique_ptr<Transport> transport = std::move(opened->transport);
       if (request.wrap) transport = request.wrap(std::move(transport));
       attachment.reliable &= transport->caps().reliable;
+      attachment.intact &= transport->caps().intact;
       if (Status status = attachment.waiter->add(transport.get()); !status.ok()) return status;
       lanes.push_back(tree.lane);
       trees_of.push_back(0);

@@ -30,7 +30,7 @@ struct Attachment {
   std::vector<std::unique_ptr<Transport>> links;  // one per lane of the switch that serves a tree of ours
   std::vector<Datapath::TreePath> trees;
   std::unique_ptr<Waiter> waiter;  // watches all links
-  bool reliable = false;
+  bool reliable = false, intact = false;  // all links are
   std::vector<std::string> names;  // per link: "10.0.0.2:4711 to 10.0.0.1:7117/udp", for sentences
 };
 

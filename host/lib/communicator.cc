@@ -102,7 +102,7 @@ Status Communicator::attach_and_prove(const control::Admit& admit, TimeNs deadli
                                 .first_seq = admit.first_seq,
                                 .first_op = admit.first_op},
                      .trees = attachment.trees,
-                     .checksum = !attachment.reliable},
+                     .checksum = !attachment.intact},
                     std::move(attachment.links));
   Lane::Events* events = this;
   lane_ = std::make_unique<Lane>(

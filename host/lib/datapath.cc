@@ -40,7 +40,7 @@ void Datapath::submit(Request* request) {
                              .contract = request->contract,
                              .operation = request->operation,
                              .request = request};
-  if (request->operation.chunks() == 0) {
+  if (request->operation.empty()) {
     record(request->number).request = nullptr;
     complete(request, {});
   }
@@ -134,14 +134,14 @@ bool Datapath::on_result(const Header& header, const RxPacket& packet, TimeNs no
   const bool agrees = r.used && r.number == chunk.op && header.contract == r.fingerprint &&
                       header.elem_type == r.operation.wire_type() && header.reduce_op == r.operation.wire_op() &&
                       header.elems == r.operation.piece_elems(chunk.index) && !(header.flags & kFlagPartial) &&
-                      (chunk.void_payload || !(header.flags & kFlagEmpty));
+                      (chunk.void_payload || !(header.flags & kFlagEmpty) || r.operation.empty());
   if (!agrees) return false;
   const bool congested = packet.congested || header.flags & kFlagCongested;
   const Worker::Outcome outcome = worker_.on_result(header.tree, header.seq, header.op, congested, now);
   if (outcome.verdict != Worker::Verdict::kNews) return outcome.verdict != Worker::Verdict::kForeign;
   const Operation::Piece piece = r.operation.piece(outcome.index);
   if (piece.target) std::memcpy(piece.target, packet.payload + piece.kept_from, piece.kept_bytes);
-  if (outcome.op_done) complete(std::exchange(r.request, nullptr), {});
+  if (outcome.op_done && r.request) complete(std::exchange(r.request, nullptr), {});
   return true;
 }
 

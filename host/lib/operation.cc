@@ -76,8 +76,8 @@ Operation::Operation(const Contract& contract, const void* send, void* recv, con
   const uint64_t bytes = contract.count * elem_bytes(contract.type);
   const bool root = rank_ == contract.root;
   segment_bytes_ = collective_ == Collective::kReduceScatter ? bytes * geometry.ranks : bytes;
-  segment_chunks_ = ceil_div(segment_bytes_, chunk_bytes_);
-  chunks_ = collective_ == Collective::kAllGather ? segment_chunks_ * geometry.ranks : segment_chunks_;
+  segment_chunks_ = std::max<uint64_t>(ceil_div(segment_bytes_, chunk_bytes_), 1);
+  chunks_ = collective_ == Collective::kAllGather && bytes > 0 ? segment_chunks_ * geometry.ranks : segment_chunks_;
   kept_begin_ = collective_ == Collective::kReduceScatter ? bytes * rank_ : 0;
   kept_end_ = collective_ == Collective::kReduce && !root ? 0 : kept_begin_ + bytes;
   adds_ = collective_ != Collective::kBroadcast || root;
@@ -103,7 +103,7 @@ Operation::Piece Operation::piece(uint64_t index) const {
   Piece piece;
   piece.bytes = static_cast<uint32_t>(end - begin);
   piece.elems = static_cast<uint32_t>(piece.bytes / elem_bytes(wire_type_));
-  if (adds) piece.source = send_ + (collective_ == Collective::kBarrier ? 0 : begin);
+  if (adds && piece.bytes > 0) piece.source = send_ + (collective_ == Collective::kBarrier ? 0 : begin);
   const uint64_t kept_from = std::max(begin, kept_begin_);
   const uint64_t kept_to = std::min(end, kept_end_);
   if (kept_from < kept_to) {

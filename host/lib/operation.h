@@ -6,6 +6,7 @@
 //   broadcast            the root's bytes, cut into chunks; the others add nothing
 //   all-gather           segment after segment, each cut by itself, so that a chunk has one rank that adds to it
 //   barrier              one chunk of one byte
+//   any of no elements   one chunk of nothing: done at once, but the switch learns what this rank called
 //
 // Copies travel as a u8 sum with one contribution. Pure: no memory is touched; all counts and offsets have 64 bits.
 #pragma once
@@ -39,7 +40,8 @@ class Operation {
   Operation() = default;
   Operation(const Contract& contract, const void* send, void* recv, const Geometry& geometry);
 
-  uint64_t chunks() const { return chunks_; }
+  uint64_t chunks() const { return chunks_; }  // at least 1
+  bool empty() const { return segment_bytes_ == 0; }
   Piece piece(uint64_t index) const;  // index < chunks()
   // Elements of a chunk's payload, as piece() says.
   uint32_t piece_elems(uint64_t index) const;

@@ -49,7 +49,7 @@ class Prober {
           .payload = payload_.data(), .payload_bytes = static_cast<uint32_t>(payload_.size()), .peer = path.peer};
       const Header header{
           .type = PacketType::kProbe, .tree = static_cast<uint8_t>(i), .child = path.child, .job = admit_.job};
-      encode(header, packet.payload, packet.payload_bytes, !attachment_.reliable, packet.head);
+      encode(header, packet.payload, packet.payload_bytes, !attachment_.intact, packet.head);
       attachment_.links[path.link]->send(std::span(&packet, 1));
     }
   }

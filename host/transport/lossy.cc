@@ -120,6 +120,12 @@ bool Lossy::send_copy(const TxPacket& packet, bool hold) {
   return sent;
 }
 
+TransportCaps Lossy::caps() const {
+  TransportCaps caps = inner_->caps();
+  caps.intact &= !may_corrupt_ || (options_.send.corrupt == 0 && options_.receive.corrupt == 0);
+  return caps;
+}
+
 int Lossy::receive(std::span<RxPacket> out) {
   if (receive_.rates.sum() == 0) return inner_->receive(out);
   out = out.first(std::min<size_t>(out.size(), kBurst));

@@ -38,7 +38,7 @@ class Lossy final : public Transport {
  public:
   static Result<std::unique_ptr<Lossy>> make(Transport* inner, const LossyOptions& options);
 
-  TransportCaps caps() const override { return inner_->caps(); }
+  TransportCaps caps() const override;
   int receive(std::span<RxPacket> out) override;
   void release(std::span<const BufferId> buffers) override;
   int send(std::span<const TxPacket> packets) override;

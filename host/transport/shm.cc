@@ -128,7 +128,7 @@ std::unique_ptr<ShmPort> ShmHub::detach(PeerId peer) {
 }
 
 TransportCaps ShmHub::caps() const {
-  return {.name = "shm", .reliable = true, .payload_bytes_max = options_.payload_bytes_max};
+  return {.name = "shm", .reliable = true, .intact = true, .payload_bytes_max = options_.payload_bytes_max};
 }
 
 // Each link has its share of the burst, so that a busy one cannot keep the others waiting; the first differs each time.
@@ -197,7 +197,7 @@ ShmLink::ShmLink(std::unique_ptr<ShmPort> port, std::unique_ptr<BufferPool> pool
     : port_(std::move(port)), pool_(std::move(pool)), heads_(std::make_unique<ShmHeads>()) {}
 
 TransportCaps ShmLink::caps() const {
-  return {.name = "shm", .reliable = true, .payload_bytes_max = port_->shape().payload_bytes};
+  return {.name = "shm", .reliable = true, .intact = true, .payload_bytes_max = port_->shape().payload_bytes};
 }
 
 int ShmLink::receive(std::span<RxPacket> out) {

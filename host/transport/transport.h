@@ -21,7 +21,8 @@ inline constexpr int kBurst = 32;  // packets in one receive or send call; DPDK'
 
 struct TransportCaps {
   const char* name = "";             // "udp", "shm", ...
-  bool reliable = false;             // neither loses nor corrupts: no retransmission, no checksum
+  bool reliable = false;             // loses nothing: no retransmission
+  bool intact = false;               // cannot corrupt: no checksum
   uint32_t payload_bytes_max = 0;    // largest payload (without header) of one packet, from the transport alone
   uint32_t receive_bytes = 0;        // bytes of packets the receiving side can hold unread; 0 = no such limit
   uint32_t buffers = 0;              // packets that can be held unreleased before more are dropped; 0 = no such limit

@@ -29,9 +29,11 @@ Result<Parts> make_parts(int family, const UdpOptions& options) {
   return Parts{std::move(fd.value()), std::move(pool.value()), receive_bytes, gso};
 }
 
-TransportCaps make_caps(int fd, int family, bool connected, uint32_t receive_bytes, uint32_t buffers) {
+// intact: packets do not leave this host's memory.
+TransportCaps make_caps(int fd, int family, bool connected, bool intact, uint32_t receive_bytes, uint32_t buffers) {
   return {.name = "udp",
           .reliable = false,
+          .intact = intact,
           .payload_bytes_max = udp_payload_bytes_max(fd, family, connected),
           .receive_bytes = receive_bytes,
           .buffers = buffers};
@@ -74,7 +76,9 @@ UdpHub::UdpHub(Fd fd, int family, uint32_t receive_bytes, uint32_t peers_max, st
 
 Endpoint UdpHub::local() const { return local_address(fd_.get()); }
 
-TransportCaps UdpHub::caps() const { return make_caps(fd_.get(), family_, false, receive_bytes_, receiver_.buffers()); }
+TransportCaps UdpHub::caps() const {
+  return make_caps(fd_.get(), family_, false, false, receive_bytes_, receiver_.buffers());
+}
 
 PeerId UdpHub::adopt(const RxPacket& packet) { return peers_.add(receiver_.source(packet), receiver_.source_size(packet)); }
 
@@ -100,7 +104,7 @@ UdpLink::UdpLink(Fd fd, const Endpoint& peer, uint32_t receive_bytes, std::uniqu
 Endpoint UdpLink::local() const { return local_address(fd_.get()); }
 
 TransportCaps UdpLink::caps() const {
-  return make_caps(fd_.get(), peer_.family(), true, receive_bytes_, receiver_.buffers());
+  return make_caps(fd_.get(), peer_.family(), true, peer_.loopback(), receive_bytes_, receiver_.buffers());
 }
 
 Status UdpLink::health() {

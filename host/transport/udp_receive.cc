@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "host/transport/udp_socket.h"
+#include "protocols/wire.h"
 
 #ifndef UDP_GRO
 #define UDP_GRO 104
@@ -40,6 +41,15 @@ Ancillary read_ancillary(msghdr* message) {
     }
   }
   return found;
+}
+
+// Such a packet has not left this host's memory: from outside the kernel lets none in with this source. So it may come
+// without a checksum.
+bool from_loopback(const sockaddr_storage& source) {
+  if (source.ss_family == AF_INET) {
+    return ntohl(reinterpret_cast<const sockaddr_in&>(source).sin_addr.s_addr) >> 24 == IN_LOOPBACKNET;
+  }
+  return source.ss_family == AF_INET6 && IN6_IS_ADDR_LOOPBACK(&reinterpret_cast<const sockaddr_in6&>(source).sin6_addr);
 }
 
 }  // namespace
@@ -159,7 +169,7 @@ bool UdpReceiver::open_message() {
   }
   pool_->set_references(posted_[next_], packets);
   segments_ = {step, 0, bytes - (tail < kHeaderBytes ? tail : 0), peers_ ? peers_->find(sources_[next_]) : 0,
-               ancillary.congested};
+               ancillary.congested, from_loopback(sources_[next_])};
   opened_ = true;
   return true;
 }
@@ -173,7 +183,7 @@ int UdpReceiver::cut(std::span<RxPacket> out) {
     const std::byte* head = data + segments_.offset;
     out[count++] = {.head = head, .payload = head + kHeaderBytes, .payload_bytes = bytes - uint32_t{kHeaderBytes},
                     .peer = segments_.peer, .buffer = buffer, .source = next_, .congested = segments_.congested,
-                    .checksummed = true};
+                    .checksummed = !segments_.intact || has_checksum(head)};
     bytes_ += bytes;
     segments_.offset += bytes;
   }

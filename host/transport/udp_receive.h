@@ -45,7 +45,7 @@ class UdpReceiver {
     uint32_t bytes = 0;  // of each but the last
     uint32_t offset = 0, end = 0;
     PeerId peer = kNoPeer;
-    bool congested = false;
+    bool congested = false, intact = false;
   };
   void post(uint32_t index);
   void replenish();

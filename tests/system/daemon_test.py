@@ -201,9 +201,9 @@ class Loss(unittest.TestCase):
                 rank.close()
 
     def test_silent_rank_is_named(self):
-        with Daemon("--keepalive", "300ms") as daemon:
+        with Daemon("--keepalive", "2s") as daemon:  # long enough for a busy machine to get from the join to the first word
             ranks = run_job(daemon, 2)
-            for _ in range(40):
+            for _ in range(100):
                 ranks[0].say(frame("KeepAlive", struct.pack(">BII", 0, 0, 0)))
                 ranks[0].tcp.settimeout(0.1)
                 try:

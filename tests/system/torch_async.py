@@ -3,10 +3,10 @@
 import datetime
 import time
 
+from torch_ranks import OLD, Run, check, init, raises, run, wait_for  # first: it may skip
+
 import torch
 import torch.distributed as dist
-
-from torch_ranks import OLD, Run, check, init, raises, run, wait_for
 
 
 def handles(rank, size):

@@ -6,11 +6,12 @@ import signal
 import threading
 import time
 
+from torch_ranks import OLD, Run, Switch, check, init, raises, run, shared, wait_for  # first: it may skip
+
 import torch
 import torch.distributed as dist
 
 import gatun
-from torch_ranks import OLD, Run, Switch, check, init, raises, run, shared, wait_for
 
 Failure = getattr(dist, "DistBackendError", RuntimeError)
 BOUND = 25  # seconds in which everything here must have ended; far more than it takes

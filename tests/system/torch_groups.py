@@ -5,11 +5,12 @@ import subprocess
 import sys
 import threading
 
+from torch_ranks import OLD, Run, check, init, raises, run, shared  # first: it may skip
+
 import torch
 import torch.distributed as dist
 
 import gatun
-from torch_ranks import OLD, Run, check, init, raises, run, shared
 
 if not OLD:  # they take seconds: here once, not in every rank
     import torch._dynamo

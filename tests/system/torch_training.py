@@ -1,11 +1,12 @@
 """Training over Gatun against the same training over Gloo: DDP, its hooks and corners, sharded optimizer and parameters."""
 
+from torch_ranks import OLD, Run, check, init, run  # first: it may skip
+
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel as DDP
 
 import gatun
-from torch_ranks import OLD, Run, check, init, run
 
 if not OLD:
     import torch._dynamo

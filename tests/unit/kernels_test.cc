@@ -276,7 +276,8 @@ TEST_CASE("reduce__divides_integers_exactly_toward_zero", "[kernels]") {
         } else {
           for (int i = 0; i < 200; ++i) {
             const auto any = static_cast<T>(random() >> (random() % 64));
-            const auto multiple = static_cast<T>(any / static_cast<T>(divisor | 1) * static_cast<T>(divisor));
+            const auto part = static_cast<uint64_t>(any / static_cast<T>(divisor | 1));
+            const auto multiple = static_cast<T>(part * static_cast<uint64_t>(divisor));
             for (T v : {any, static_cast<T>(~any), multiple, static_cast<T>(multiple - 1), static_cast<T>(multiple + 1)}) {
               values.push_back(v);
             }

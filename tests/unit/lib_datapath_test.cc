@@ -87,6 +87,19 @@ TEST_CASE("pass__zero_elements_are_done_at_once", "[lib][datapath]") {
   CHECK(rig.datapath->poll_completed() == request);
   CHECK(request->number == 0);
   CHECK(rig.submit(1)->number == 1);
+  // The switch is told all the same, so that another rank's elements do not wait for ever.
+  rig.datapath->pass(kNow);
+  REQUIRE(rig.link.sent.size() == 2);
+  CHECK(rig.link.sent[0].header.flags == kFlagEmpty);
+  CHECK(rig.link.sent[0].header.elems == 0);
+  for (int i = 0; i < 4; ++i) {
+    rig.echo();
+    rig.datapath->pass(kNow + i);
+  }
+  CHECK(rig.datapath->poll_completed() != nullptr);
+  CHECK(rig.datapath->poll_completed() == nullptr);
+  CHECK(rig.datapath->worker().idle());
+  CHECK(rig.datapath->dropped() == 0);
 }
 
 TEST_CASE("pass__a_rank_that_adds_nothing_sends_empty", "[lib][datapath]") {

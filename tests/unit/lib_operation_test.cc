@@ -94,10 +94,19 @@ TEST_CASE("operation__covers_every_collective", "[lib][operation]") {
   }
 }
 
-TEST_CASE("operation__zero_elements_have_no_chunks", "[lib][operation]") {
+TEST_CASE("operation__zero_elements_are_one_empty_chunk", "[lib][operation]") {
   for (int c = 0; c < kCollectives - 1; ++c) {
-    CHECK(make(static_cast<Collective>(c), Type::kF32, 0, 0, 4).chunks() == 0);
+    const Operation nothing = make(static_cast<Collective>(c), Type::kF32, 0, 0, 4);
+    CHECK(nothing.empty());
+    REQUIRE(nothing.chunks() == 1);
+    const Operation::Piece piece = nothing.piece(0);
+    CHECK(piece.bytes == 0);
+    CHECK(piece.elems == 0);
+    CHECK(nothing.piece_elems(0) == 0);
+    CHECK(piece.source == nullptr);
+    CHECK(piece.target == nullptr);
   }
+  CHECK_FALSE(make(Collective::kBarrier, Type::kF32, 0, 0, 4).empty());
 }
 
 TEST_CASE("operation__barrier_is_one_byte", "[lib][operation]") {
