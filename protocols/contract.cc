@@ -1,5 +1,7 @@
 #include "protocols/contract.h"
 
+#include <vector>
+
 namespace gatun {
 namespace {
 
@@ -34,6 +36,27 @@ std::string describe(const Contract& contract) {
   if (reduces) text += std::string(", ") + name(contract.op);
   if (rooted) text += ", root " + std::to_string(contract.root);
   if (contract.tag != 0) text += ", tag " + std::to_string(contract.tag);
+  return text;
+}
+
+std::string describe_difference(uint32_t ordinal, std::span<const Contract* const> by_rank) {
+  const auto same = [](const Contract* a, const Contract* b) { return a && b ? *a == *b : a == b; };
+  std::string text = "operation " + std::to_string(ordinal) + " differs between ranks: ";
+  std::vector<bool> told(by_rank.size());
+  const char* separator = "";
+  for (size_t rank = 0; rank < by_rank.size(); ++rank) {
+    if (told[rank]) continue;
+    std::string group;
+    size_t size = 0;
+    for (size_t other = rank; other < by_rank.size(); ++other) {
+      if (told[other] || !same(by_rank[rank], by_rank[other])) continue;
+      told[other] = true;
+      group += (size++ == 0 ? "" : ", ") + std::to_string(other);
+    }
+    text += separator + std::string(size == 1 ? "rank " : "ranks ") + group + ": ";
+    text += by_rank[rank] ? describe(*by_rank[rank]) : "nothing, no elements";
+    separator = "; ";
+  }
   return text;
 }
 

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 
 #include "protocols/types.h"
@@ -27,5 +28,9 @@ uint32_t fingerprint(const Contract& contract, uint32_t op_number);
 
 // "allreduce of 409600 f32, sum" with root and tag where they matter.
 std::string describe(const Contract& contract);
+
+// "operation 7 differs between ranks: ranks 0, 2: allreduce of 4 f32, sum; rank 1: nothing, no elements". by_rank: null
+// where a rank has nothing under this number. Groups in the order of their lowest rank, so all ranks say the same.
+std::string describe_difference(uint32_t ordinal, std::span<const Contract* const> by_rank);
 
 }  // namespace gatun

@@ -4,6 +4,7 @@
 #include <type_traits>
 
 #include "protocols/big_endian.h"
+#include "protocols/fields.h"
 #include "protocols/status.h"
 
 namespace gatun::control {
@@ -11,76 +12,9 @@ namespace {
 
 // Values of the type byte: the message's place in the variant, plus one. Refused keeps its number in every version.
 constexpr uint8_t kRefusedType = 12;
+using Writer = FieldWriter;
+using Reader = FieldReader;
 static_assert(std::is_same_v<std::variant_alternative_t<kRefusedType - 1, Message>, Refused>);
-
-class Writer {
- public:
-  explicit Writer(std::vector<std::byte>* out) : out_(out) {}
-
-  void u8(uint8_t value) { out_->push_back(std::byte(value)); }
-  void u16(uint16_t value) { big_endian(value, 2); }
-  void u32(uint32_t value) { big_endian(value, 4); }
-  void u64(uint64_t value) { big_endian(value, 8); }
-  void text(std::string_view value, size_t bytes_max = kTextBytesMax) {
-    value = value.substr(0, bytes_max);
-    u16(static_cast<uint16_t>(value.size()));
-    for (char c : value) u8(static_cast<uint8_t>(c));
-  }
-
- private:
-  void big_endian(uint64_t value, int bytes) {
-    while (bytes-- > 0) u8(static_cast<uint8_t>(value >> (8 * bytes)));
-  }
-
-  std::vector<std::byte>* out_;
-};
-
-// Reads fields from exactly the bytes of one frame. After the first that does not fit, ok() is false and all reads give 0.
-class Reader {
- public:
-  explicit Reader(std::span<const std::byte> in) : in_(in) {}
-
-  uint8_t u8() { return static_cast<uint8_t>(big_endian(1)); }
-  uint16_t u16() { return static_cast<uint16_t>(big_endian(2)); }
-  uint32_t u32() { return static_cast<uint32_t>(big_endian(4)); }
-  uint64_t u64() { return big_endian(8); }
-  std::string text(size_t bytes_max = kTextBytesMax) {
-    size_t size = u16();
-    if (size > bytes_max || size > in_.size()) ok_ = false;
-    if (!ok_) return {};
-    std::string value(reinterpret_cast<const char*>(in_.data()), size);
-    in_ = in_.subspan(size);
-    for (char& c : value) {
-      if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
-    }
-    return value;
-  }
-  uint8_t u8_below(unsigned limit) {
-    uint8_t value = u8();
-    if (value >= limit) ok_ = false;
-    return ok_ ? value : 0;
-  }
-  size_t count(size_t max) {
-    size_t value = u16();
-    if (value > max) ok_ = false;
-    return ok_ ? value : 0;
-  }
-  bool ok() const { return ok_; }
-  bool done() const { return ok_ && in_.empty(); }
-
- private:
-  uint64_t big_endian(size_t bytes) {
-    if (bytes > in_.size()) ok_ = false;
-    if (!ok_) return 0;
-    uint64_t value = 0;
-    for (size_t i = 0; i < bytes; ++i) value = value << 8 | std::to_integer<uint64_t>(in_[i]);
-    in_ = in_.subspan(bytes);
-    return value;
-  }
-
-  std::span<const std::byte> in_;
-  bool ok_ = true;
-};
 
 void write(Writer& w, const Join& m) {
   w.text(m.job, kNameBytesMax);
@@ -171,21 +105,11 @@ void read(Reader& r, KeepAlive& m) {
 
 void write(Writer& w, const Report& m) {
   w.u32(m.op);
-  w.u8(static_cast<uint8_t>(m.contract.collective));
-  w.u8(static_cast<uint8_t>(m.contract.type));
-  w.u8(static_cast<uint8_t>(m.contract.op));
-  w.u32(m.contract.root);
-  w.u64(m.contract.count);
-  w.u64(m.contract.tag);
+  w.contract(m.contract);
 }
 void read(Reader& r, Report& m) {
   m.op = r.u32();
-  m.contract.collective = static_cast<Collective>(r.u8_below(kCollectives));
-  m.contract.type = static_cast<Type>(r.u8_below(kTypes));
-  m.contract.op = static_cast<Op>(r.u8_below(kOps));
-  m.contract.root = r.u32();
-  m.contract.count = r.u64();
-  m.contract.tag = r.u64();
+  m.contract = r.contract();
 }
 
 void write(Writer& w, const Mismatch& m) {

@@ -56,6 +56,20 @@ enum class Mutation : uint8_t {
   kTimeoutNeverDown,  // the retransmission timeout only grows
   kWindowZero,        // the congestion window may fall below one chunk
   kCount,
+  // Recovery
+  kNotFrozen,          // answers are accepted after a rank has said what it holds
+  kRetainHalf,         // only W/2 answers are retained
+  kHoldingsOfFirst,    // the plan counts what rank 0 holds, not what anybody does
+  kRefusalForgotten,   // a refusal that others have not heard of is not said
+  kAnewThoughHeld,     // a chunk that somebody holds is reduced anew
+  kAheadForgotten,     // what is held behind a gap is not said
+  kPlanOfMajority,     // the plan is made when most have said what they hold
+  kEarlyDropped,       // messages of the epoch to come are dropped
+  kReadyAlone,         // a rank that is ready goes over without the others
+  kReadyNotCompared,   // ranks that are ready for different jobs go over
+  kGoOverLate,         // rank 0 goes over one operation later
+  kRoundOfMajority,    // a ring operation runs when most have announced it
+  kContractsOnRing,    // contracts on the ring are not compared
 };
 
 #ifdef GATUN_MUTATIONS

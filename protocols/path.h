@@ -13,10 +13,9 @@
 //                announcements of an operation carried the same ready job, complete() begins that job's epoch: kSwitch.
 //   kFailed      a rank is gone or confused: status() says it. For good.
 //
-// Ordinals count all operations of the communicator from 0, also those without elements. These are done at once on every
-// path and never announced: a rank that announces n has nothing to bring to those between its previous one and n. In a
-// switch epoch operation k of the Worker has ordinal first_ordinal() + (k - its first_op), so operations without elements
-// are submitted to the Worker too.
+// Ordinals count all operations of the communicator from 0. In a switch epoch operation k of the Worker has ordinal
+// first_ordinal() + (k - its first_op). An operation that has no chunks here (the Worker allows that) counts too, but need
+// not be announced: a rank that announces n brings nothing to what lies between its previous one and n.
 //
 // Sans-IO, no clock, no lock (the caller's), allocates freely: never on the datapath.
 #pragma once
@@ -66,10 +65,10 @@ class PathAgreement {
   // announcement. A job that was said stays usable until the operation's complete(): all may go over to it. If it has died
   // by then, on_suspect() once there.
   void ready(const Job* job);
-  // In kRing, when nothing is announced: the next operation that has elements. The message goes to all other ranks.
+  // In kRing, when nothing is announced: the next operation that has chunks. The message goes to all other ranks.
   mesh_wire::Message announce(uint32_t ordinal, const Contract& contract);
-  // The announced operation has ended here, in whatever way. True: state() is kSwitch now, job() is the new job and its
-  // first operation is first_ordinal() (that after the one just ended; some behind it may be done already: no elements).
+  // The announced operation has ended here, after round() said kRun or kMismatch. True: state() is kSwitch now (or kFreeze),
+  // job() is the new job and its first operation is first_ordinal(): that after the one just ended.
   bool complete();
 
   // Getters.
@@ -100,12 +99,13 @@ class PathAgreement {
   void on_frozen(uint32_t from, const mesh_wire::Frozen& frozen);
   void on_leave(uint32_t from, const mesh_wire::Leave& leave);
   void begin_epoch(const Job& job, uint32_t first_ordinal);
-  void look_for_frozen();
-  void make_plan();
-  void fail(Code code, std::string text);
-  const mesh_wire::Announce* at(uint32_t rank, uint32_t ordinal) const;
-  bool beyond(uint32_t rank, uint32_t ordinal) const;
+  void look_at_frozen();
+  void forget_announced(uint32_t below);
   void check_left();
+  void fail(Code code, std::string text);
+  void confused(uint32_t from, const std::string& what);
+  const mesh_wire::Announce* announced_at(const Peer& peer, uint32_t ordinal) const;
+  bool awaited(const Peer& peer) const;
 
   uint32_t rank_;
   std::vector<Peer> peers_;  // ourselves included

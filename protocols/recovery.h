@@ -99,12 +99,9 @@ class RecoveryPlan {
   };
   Status take_in(std::span<const Holdings> by_rank, uint32_t window);
   Status take_tree(const Holdings& holdings, uint32_t rank, uint32_t tree, uint32_t window);
-  void find_range(std::span<const Holdings> by_rank);
+  Status find_range(std::span<const Holdings> by_rank);
   Status judge_operations(std::span<const Holdings> by_rank);
   Status hand_over(uint32_t tree, uint32_t window);
-  const Operation* operation(uint32_t op) const {
-    return op - begin_op_ < operations_.size() ? &operations_[op - begin_op_] : nullptr;
-  }
   uint32_t trees() const { return static_cast<uint32_t>(any_.size()); }
 
   uint32_t begin_op_ = 0, end_op_ = 0;

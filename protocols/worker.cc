@@ -32,7 +32,11 @@ Worker::Tree::Tree(const Config& config)
       entries(config.window) {}
 
 Worker::Worker(const Config& config)
-    : config_(config), operations_(kOperationsMax), op_head_(config.first_op), op_tail_(config.first_op) {
+    : config_(config),
+      operations_(kOperationsMax),
+      op_head_(config.first_op),
+      op_tail_(config.first_op),
+      recent_(kHoldingsOperationsMax) {
   GATUN_CHECK(std::has_single_bit(config.window));
   GATUN_CHECK(config.trees >= 1 && config.trees <= kTreesMax);
   trees_.reserve(config.trees);
@@ -42,10 +46,11 @@ Worker::Worker(const Config& config)
   }
 }
 
-uint32_t Worker::submit(uint64_t chunks) {
+uint32_t Worker::submit(uint64_t chunks, const Contract& contract) {
   GATUN_CHECK(can_submit());
   const uint32_t op = op_tail_++;
   operation(op) = Operation{.chunks = chunks};
+  if (chunks > 0) recent_[recent_count_++ & (recent_.size() - 1)] = {.op = op, .chunks = chunks, .contract = contract};
   retire_operations();
   return op;
 }
@@ -56,6 +61,7 @@ bool Worker::idle() const {
 }
 
 Worker::Outcome Worker::on_result(uint32_t tree_index, uint32_t wire, uint16_t op, bool congested, TimeNs now) {
+  if (deaf()) return {.verdict = Verdict::kOld};
   Outcome outcome;
   if (tree_index >= config_.trees) return outcome;
   Tree& tree = trees_[tree_index];
@@ -81,7 +87,7 @@ Worker::Outcome Worker::on_result(uint32_t tree_index, uint32_t wire, uint16_t o
 
 Worker::Outcome Worker::ack(Tree& tree, Seq seq, bool congested, TimeNs now) {
   Entry& e = entry(tree, seq);
-  Outcome outcome{.verdict = Verdict::kNews, .op = e.op, .index = e.index};
+  Outcome outcome{.verdict = Verdict::kNews, .op = e.op, .index = e.index, .seq = seq};
   if (e.repeats > 0) {
     if (!e.waited && e.timeouts > 0) tree.rtt.on_backed_off(e.timeouts);
   } else if (!e.waited) {
@@ -150,6 +156,7 @@ void Worker::advance_base(Tree& tree, TimeNs now) {
 }
 
 Worker::Outcome Worker::on_refused(uint32_t tree_index, uint32_t wire, uint16_t lowest_op, TimeNs now) {
+  if (deaf()) return {.verdict = Verdict::kOld};
   Outcome outcome;
   if (tree_index >= config_.trees) return outcome;
   Tree& tree = trees_[tree_index];
@@ -182,6 +189,7 @@ Worker::Outcome Worker::on_refused(uint32_t tree_index, uint32_t wire, uint16_t 
   }
   tree.voiding = true;
   tree.refused = seq;
+  tree.refused_op = outcome.op;
   tree.restarting = false;
   // An operation without chunks was done at once here, though another rank brought some.
   const Operation& named = operation(outcome.op);
@@ -213,7 +221,7 @@ void Worker::retire_operations() {
 }
 
 void Worker::on_status(uint32_t tree_index, uint32_t wire, TimeNs now) {
-  if (tree_index >= config_.trees) return;
+  if (deaf() || tree_index >= config_.trees) return;
   Tree& tree = trees_[tree_index];
   const Seq seq = extend_seq(tree.base, wire);
   if (seq < tree.base || seq >= tree.next || (tree.voiding && seq >= tree.refused)) return;
@@ -226,7 +234,7 @@ void Worker::on_status(uint32_t tree_index, uint32_t wire, TimeNs now) {
 }
 
 bool Worker::find(uint32_t tree_index, uint32_t wire, Chunk* chunk) const {
-  if (tree_index >= config_.trees) return false;
+  if (deaf() || tree_index >= config_.trees) return false;
   const Tree& tree = trees_[tree_index];
   const Seq seq = extend_seq(tree.base, wire);
   if (seq < tree.base || seq >= tree.next || (tree.voiding && seq >= tree.refused)) return false;
@@ -240,6 +248,7 @@ bool Worker::find(uint32_t tree_index, uint32_t wire, Chunk* chunk) const {
 TimeNs Worker::poll_timer() const {
   if (mutated(Mutation::kNoTimer)) return kNever;
   TimeNs earliest = kNever;
+  if (frozen_) return earliest;
   for (const Tree& tree : trees_) {
     if (tree.outstanding > 0) earliest = std::min(earliest, tree.timer);
   }
@@ -247,6 +256,7 @@ TimeNs Worker::poll_timer() const {
 }
 
 bool Worker::poll_send(TimeNs now, Chunk* chunk) {
+  if (frozen_) return false;
   for (uint32_t i = 0; i < config_.trees; ++i) {
     const uint32_t index = (poll_tree_ + i) % config_.trees;
     Tree& tree = trees_[index];

@@ -18,6 +18,9 @@
 #include <vector>
 
 #include "protocols/congestion.h"
+#include "protocols/contract.h"
+#include "protocols/mutation.h"
+#include "protocols/recovery.h"
 #include "protocols/seq.h"
 #include "protocols/time.h"
 
@@ -60,14 +63,18 @@ class Worker {
     Verdict verdict = Verdict::kForeign;
     uint32_t op = 0;
     uint64_t index = 0;
+    Seq seq = 0;           // kNews: its number on its tree, by which its payload is retained (Retained)
     bool op_done = false;  // all chunks of op are held, or it failed
   };
 
   explicit Worker(const Config& config);
 
-  // Commands. submit() returns the operation's number; can_submit() must be true. chunks == 0 is done at once.
-  bool can_submit() const { return op_tail_ - op_head_ < kOperationsMax; }
-  uint32_t submit(uint64_t chunks);
+  // Commands. submit() returns the operation's number; can_submit() must be true. chunks == 0 is done at once. The contract
+  // is kept for holdings().
+  bool can_submit() const { return !frozen_ && op_tail_ - op_head_ < kOperationsMax; }
+  uint32_t submit(uint64_t chunks, const Contract& contract = {});
+  // The switch is given up: nothing is sent any more, and no later answer counts.
+  void freeze() { frozen_ = true; }
   uint32_t next_op() const { return op_tail_; }
 
   // Events.
@@ -88,6 +95,9 @@ class Worker {
   uint32_t window_chunks(uint32_t tree) const { return trees_[tree].cwnd.chunks(); }
   TimeNs srtt(uint32_t tree) const { return trees_[tree].rtt.srtt_ns(); }
   Seq oldest(uint32_t tree) const { return trees_[tree].base; }  // lowest chunk without an answer
+  bool frozen() const { return frozen_; }
+  // What this rank holds; allocates. Said to the other ranks once the Worker is frozen.
+  Holdings holdings() const;
   // The chunk that an answer with this number would be for; false if none in flight has it.
   bool find(uint32_t tree, uint32_t seq, Chunk* chunk) const;
 
@@ -119,6 +129,7 @@ class Worker {
     Seq confirm;               // lowest unheld first chunk of an operation; next if there is none
     Seq examined;              // chunks below have been looked at for loss
     Seq refused = 0;           // with voiding: the refused chunk; the stream goes on at refused + W once base reaches it
+    uint32_t refused_op = 0;   // with voiding or restarting: the operation that was refused
     Seq barrier = 0;           // with restarting: the only chunk that may be in flight
     bool voiding = false, restarting = false;
     uint32_t outstanding = 0;  // sent, answer not held
@@ -138,8 +149,10 @@ class Worker {
   void fail(uint32_t op);
   void retire_operations();
   bool seek_chunk(Tree& tree, uint32_t tree_index);
+  Holdings::Chunk cursor(const Tree& tree, uint32_t tree_index) const;
   bool poll_repeat(Tree& tree, uint32_t tree_index, TimeNs now, Chunk* chunk);
   bool poll_new(Tree& tree, uint32_t tree_index, TimeNs now, Chunk* chunk);
+  bool deaf() const { return frozen_ && !mutated(Mutation::kNotFrozen); }
   void make_due(Tree& tree, Entry& entry, TimeNs when) {
     entry.due_at = when;
     if (when < tree.timer) tree.timer = when;
@@ -156,7 +169,10 @@ class Worker {
   std::vector<Tree> trees_;
   std::vector<Operation> operations_;  // kOperationsMax
   uint32_t op_head_, op_tail_;         // [head, tail) are live
-  uint32_t poll_tree_ = 0;             // round robin between trees
+  std::vector<Holdings::Operation> recent_;  // ring of the latest that have chunks, kHoldingsOperationsMax
+  uint64_t recent_count_ = 0;
+  bool frozen_ = false;
+  uint32_t poll_tree_ = 0;  // round robin between trees
   uint64_t resent_ = 0, marked_ = 0;
 };
 
