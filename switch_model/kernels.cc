@@ -7,8 +7,8 @@
 
 #include <cstring>
 
+#include "protocols/float_environment.h"
 #include "protocols/status.h"
-#include "switch_model/kernels_environment.h"
 #include "switch_model/kernels_table.h"
 
 namespace gatun {

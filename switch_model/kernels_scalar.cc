@@ -1,12 +1,12 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
-#include <limits>
 #include <type_traits>
 
+#include "protocols/element_arithmetic.h"
+#include "protocols/float_environment.h"
+#include "protocols/narrow_floats.h"
 #include "switch_model/kernels.h"
-#include "switch_model/kernels_convert.h"
-#include "switch_model/kernels_environment.h"
 
 // The reference: one element after the other, each type by its definition. Built without contraction into fused operations.
 
@@ -23,44 +23,6 @@ T load(const void* from, size_t i) {
 template <typename T>
 void store(void* to, size_t i, T value) {
   std::memcpy(static_cast<char*>(to) + i * sizeof(T), &value, sizeof(T));
-}
-
-template <typename T>
-T apply(Op op, T a, T b) {
-  if constexpr (std::is_integral_v<T>) {
-    using U = std::make_unsigned_t<T>;  // narrow types become int, in which nothing here overflows before U wraps it
-    const uint64_t wide_a = static_cast<U>(a), wide_b = static_cast<U>(b);
-    switch (op) {
-      case Op::kSum:
-      case Op::kAvg: return static_cast<T>(static_cast<U>(wide_a + wide_b));
-      case Op::kProd: return static_cast<T>(static_cast<U>(wide_a * wide_b));
-      case Op::kMax: return a > b ? a : b;
-      case Op::kMin: return a < b ? a : b;
-    }
-    return a;
-  } else {
-    switch (op) {
-      case Op::kSum:
-      case Op::kAvg: return a + b;
-      case Op::kProd: return a * b;
-      case Op::kMax:
-      case Op::kMin: break;
-    }
-    if (std::isnan(a) || std::isnan(b)) return std::numeric_limits<T>::quiet_NaN();
-    const bool a_less = a < b || (a == b && std::signbit(a));
-    return a_less == (op == Op::kMin) ? a : b;
-  }
-}
-
-template <typename T>
-T divide(T sum, uint32_t divisor) {
-  if constexpr (std::is_same_v<T, uint64_t>) {
-    return sum / divisor;
-  } else if constexpr (std::is_integral_v<T>) {
-    return static_cast<T>(static_cast<int64_t>(sum) / static_cast<int64_t>(divisor));
-  } else {
-    return sum / static_cast<T>(divisor);
-  }
 }
 
 // Types that reduce in themselves.

@@ -7,7 +7,7 @@
 #include <cstring>
 #include <type_traits>
 
-#include "switch_model/kernels_convert.h"
+#include "protocols/narrow_floats.h"
 #include "switch_model/kernels_table.h"
 
 #define GATUN_UNROLL _Pragma("GCC unroll 16")

@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "host/fallback/mesh.h"
+#include "host/fallback/bulk.h"
 #include "protocols/contract.h"
 #include "protocols/status.h"
 #include "protocols/time.h"
@@ -34,8 +34,9 @@ struct TreeOrder {
   std::vector<uint32_t> groups;
 };
 
-std::unique_ptr<Engine> make_exact_engine(Mesh* mesh, TreeOrder order);
+// The streams must outlive the engine. The groups must add up to its ranks (no groups: one level).
+std::unique_ptr<Engine> make_exact_engine(BulkStreams* streams, TreeOrder order);
 // kUnsupported, with the reason, if Gloo was not built in or its module cannot be loaded.
-Result<std::unique_ptr<Engine>> make_gloo_engine(Mesh* mesh);
+Result<std::unique_ptr<Engine>> make_gloo_engine(BulkStreams* streams);
 
 }  // namespace gatun

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "host/base/os.h"
+#include "host/fallback/bulk.h"
 #include "protocols/status.h"
 #include "protocols/time.h"
 
@@ -21,8 +22,8 @@ namespace gatun {
 
 // What a rank tells the others about itself.
 struct MeshCard {
-  Endpoint endpoint;   // where it listens
-  std::string host;    // name, for sentences
+  Endpoint endpoint;  // where it listens
+  std::string host;   // name, for sentences
   uint32_t pid = 0;
   std::string cookie;  // random, 32 hexadecimal digits; rank 0's is the job's
 
@@ -44,7 +45,7 @@ class MeshListener {
   MeshCard card_;
 };
 
-class Mesh {
+class Mesh : public BulkStreams {
  public:
   class Events {
    public:
@@ -56,34 +57,30 @@ class Mesh {
   };
   static constexpr size_t kMessageBytesMax = 1 << 20;
 
-  // Blocks until every pair is connected; kTimeout names the ranks that are missing. Takes the listener: nobody joins later.
+  // Blocks until every pair is connected; kTimeout names the ranks that are missing, and why as far as it is known. Takes
+  // the listener: nobody joins later.
   static Result<std::unique_ptr<Mesh>> connect(std::unique_ptr<MeshListener> listener, uint32_t rank,
                                                std::vector<MeshCard> cards, TimeNs deadline);
   // Closes everything; what send() queued is written first, within a short bound.
-  ~Mesh();
+  ~Mesh() override;
 
   void run(Events* events);  // starts the thread; call once
   void stop();               // no event is called after it returns; not from an event
   void send(uint32_t rank, std::vector<std::byte> message);
   void send_all(const std::vector<std::byte>& message);  // to every other rank
 
-  uint32_t rank() const;
-  uint32_t ranks() const;
+  uint32_t rank() const override;
+  uint32_t ranks() const override;
   const MeshCard& card(uint32_t rank) const;
 
-  // Bulk. Per pair and direction the bytes are one stream: sends and receives match in the order in which they are posted,
-  // and both sides must agree on the lengths (`label` travels with them and is compared: kInternal names a difference).
-  // Buffers belong to the mesh until the ticket is done. Zero bytes are allowed.
-  using Ticket = uint64_t;
-  Ticket post_send(uint32_t rank, const void* data, size_t bytes, uint32_t label);
-  Ticket post_receive(uint32_t rank, void* data, size_t bytes, uint32_t label);
-  // Moves bytes in all directions until the ticket is done. kTimeout and kRankLost name the rank that it waits for, kAborted
-  // after interrupt(). After an error bulk cannot be used any more.
-  Status wait(Ticket ticket, TimeNs deadline);
-  Status wait_all(TimeNs deadline);  // every ticket that was posted
-  bool done(Ticket ticket) const;
-  void interrupt(Status reason);  // any thread: wait() returns this, now and from now on
-  uint64_t bulk_bytes_sent() const;
+  // Bulk (bulk.h). After an error it cannot be used any more, and it touches no buffer any more.
+  Ticket post_send(uint32_t rank, const void* data, size_t bytes, uint32_t label) override;
+  Ticket post_receive(uint32_t rank, void* data, size_t bytes, uint32_t label) override;
+  Status wait(Ticket ticket, TimeNs deadline) override;
+  Status wait_all(TimeNs deadline) override;
+  bool done(Ticket ticket) const override;
+  void interrupt(Status reason);     // any thread: wait() returns this, now and from now on
+  uint64_t bulk_bytes_sent() const;  // with frame headers
   uint64_t bulk_bytes_received() const;
 
  private:

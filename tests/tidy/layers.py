@@ -8,7 +8,7 @@ ARROWS = {
     "switch_model/daemon/": ("switch_model/", "protocols/", "host/transport/", "host/base/"),
     "host/base/": ("host/base/", "protocols/"),
     "host/transport/": ("host/transport/", "host/base/", "protocols/"),
-    "host/lib/": ("host/lib/", "host/transport/", "host/base/", "protocols/", "gatun/"),
+    "host/lib/": ("host/lib/", "host/fallback/", "host/transport/", "host/base/", "protocols/", "gatun/"),
     "host/fallback/": ("host/fallback/", "host/base/", "protocols/"),
     "host/cuda/": ("host/cuda/", "host/base/", "protocols/"),
     "host/tools/": ("host/tools/", "host/base/", "gatun/"),

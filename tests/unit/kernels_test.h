@@ -13,8 +13,8 @@
 #include <string>
 #include <vector>
 
+#include "protocols/narrow_floats.h"
 #include "switch_model/kernels.h"
-#include "switch_model/kernels_convert.h"
 
 namespace gatun {
 

@@ -1,4 +1,4 @@
-#include "switch_model/kernels_convert.h"
+#include "protocols/narrow_floats.h"
 
 #include <cmath>
 #include <set>

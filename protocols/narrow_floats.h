@@ -1,4 +1,4 @@
-// Narrow floats to and from f32, one value at a time: the definition that the vector kernels are compared with.
+// Narrow floats to and from f32, one value at a time: the definition. The vector kernels are compared with it.
 //
 // A format is (exponent bits, mantissa bits, has infinity). Widening is exact. Narrowing rounds to nearest even once, keeps
 // denormals, and makes every NaN the canonical positive one; what is too large becomes infinity, or NaN where there is none
