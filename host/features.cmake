@@ -91,6 +91,22 @@ macro(gatun_find_mpi)
   gatun_feature_found(MPI ${gatun_found})
 endmacro()
 
+# Target PkgConfig::PROMETHEUS: prometheus-cpp's core, without its server and what that needs.
+macro(gatun_find_metrics)
+  gatun_feature_wanted(METRICS gatun_wanted)
+  if(gatun_wanted)
+    find_package(PkgConfig QUIET)
+    if(PkgConfig_FOUND)
+      pkg_check_modules(PROMETHEUS QUIET IMPORTED_TARGET prometheus-cpp-core)
+    endif()
+  endif()
+  if(PROMETHEUS_FOUND)
+    gatun_feature_found(METRICS TRUE)
+  else()
+    gatun_feature_found(METRICS FALSE)
+  endif()
+endmacro()
+
 # Target benchmark::benchmark.
 macro(gatun_find_benchmark)
   gatun_feature_wanted(BENCHMARK gatun_wanted)

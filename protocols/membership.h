@@ -112,6 +112,14 @@ class Membership {
   uint32_t jobs() const { return static_cast<uint32_t>(jobs_.size()); }
   uint32_t connections() const { return static_cast<uint32_t>(connections_.size()); }
   uint64_t refusals() const { return refusals_; }
+  struct JobState {
+    uint32_t job = 0;  // handle
+    std::string name;
+    uint32_t ranks = 0, joined = 0;
+    bool running = false;
+    uint64_t stalls = 0;  // times that a rank asked why an operation waits
+  };
+  std::vector<JobState> job_states() const;
 
  private:
   struct Connection;

@@ -91,6 +91,7 @@ void Membership::answer_reports(Job& job, const Collection& collection) {
 // runs answers within stall_wait; one that is stopped does not.
 void Membership::on_stalled(Job& job, Member& member, const control::Stalled& stalled, TimeNs now) {
   if (job.state != Job::kRunning) return;
+  ++job.stalls;
   Query query{.rank = member.rank, .op = stalled.op, .asked = now, .deadline = now + config_.stall_wait};
   for (uint16_t rank : stalled.ranks) {
     if (rank < job.size() && rank != member.rank) query.ranks.push_back(rank);
@@ -218,6 +219,19 @@ bool Membership::check_deadlines(Job& job, TimeNs now) {
 void Membership::keep_alive(Job& job, TimeNs now) {
   job.next_keepalive = now + config_.keepalive / 3;
   send_others(job, UINT32_MAX, control::KeepAlive{});
+}
+
+std::vector<Membership::JobState> Membership::job_states() const {
+  std::vector<JobState> states;
+  for (const auto& [handle, job] : jobs_) {
+    states.push_back({.job = handle,
+                      .name = job->plan.name,
+                      .ranks = job->size(),
+                      .joined = job->joined(),
+                      .running = job->state == Job::kRunning,
+                      .stalls = job->stalls});
+  }
+  return states;
 }
 
 TimeNs Membership::poll_timer() const {

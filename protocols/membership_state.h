@@ -64,6 +64,7 @@ struct Membership::Job {
   std::deque<Collection> collections;
   std::deque<control::Mismatch> answered;  // the last texts, for ranks that report late
   std::vector<Query> queries;              // at most one per rank
+  uint64_t stalls = 0;                     // queries ever
   std::deque<std::string> refusals;        // while joining: who was turned away, for the deadline's text
 
   uint32_t size() const { return static_cast<uint32_t>(members.size()); }

@@ -50,6 +50,10 @@ class JobTable {
   uint32_t jobs() const { return static_cast<uint32_t>(jobs_.size()); }
   uint32_t trees() const;
   uint64_t memory_bytes() const { return memory_bytes_; }  // in use
+  uint64_t memory_bytes(uint32_t job) const {
+    const auto found = jobs_.find(job);
+    return found == jobs_.end() ? 0 : found->second.placement.memory_bytes;
+  }
   uint32_t packets(uint32_t lane) const { return lanes_[lane].packets; }
 
  private:

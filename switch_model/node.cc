@@ -35,7 +35,8 @@ struct Node::Tree {
         machine({.window = s.window, .children = static_cast<uint32_t>(s.child_ranks.size()), .root = s.root}),
         children(s.child_ranks.size()),
         held(size_t{machine.banks()} * s.child_ranks.size()),
-        root_us(machine.banks()) {}
+        root_us(machine.banks()),
+        opened(machine.banks()) {}
 
   std::byte* place(uint32_t bank) {
     if (mutated(Mutation::kSharedPlace)) bank &= ~1u;
@@ -50,10 +51,27 @@ struct Node::Tree {
   std::vector<Child> children;
   std::vector<Held> held;
   std::vector<uint32_t> root_us;  // per bank, as the answer carries it
+  std::vector<TimeNs> opened;     // per bank: when the first contribution came
+  TreeStats stats;
   uint32_t remove_next = 0;       // banks whose buffers remove() has given back
 };
 
-Node::Node(uint32_t trees_max) : table_(std::bit_ceil(size_t{2} * trees_max + 2)), trees_max_(trees_max) {}
+TreeStats& TreeStats::operator+=(const TreeStats& other) {
+  operations = std::max(operations, other.operations);
+  contributions += other.contributions;
+  repeats += other.repeats;
+  statuses += other.statuses;
+  refusals += other.refusals;
+  chunks += other.chunks;
+  marked += other.marked;
+  reduced_chunks += other.reduced_chunks;
+  reduced_bytes += other.reduced_bytes;
+  reduce_ns += other.reduce_ns;
+  return *this;
+}
+
+Node::Node(uint32_t trees_max, TimeNs (*clock)())
+    : table_(std::bit_ceil(size_t{2} * trees_max + 2)), trees_max_(trees_max), clock_(clock) {}
 Node::~Node() = default;
 
 // Linear probing; the job's handle is random in its upper bits.
@@ -156,6 +174,7 @@ bool Node::on_data(Tree& tree, const Header& header, const RxPacket& packet, Tim
   }
   const Aggregator::Decision decision = tree.machine.on_contribution(header, packet.congested);
   const uint32_t bank = decision.bank;
+  ++tree.stats.contributions;
   release(tree, bank, decision.released, out);
   bool kept = false;
   switch (decision.action) {
@@ -166,12 +185,14 @@ bool Node::on_data(Tree& tree, const Header& header, const RxPacket& packet, Tim
     case Aggregator::Action::kComplete: {
       kept = tree.machine.bank(bank).with_payload >> header.child & 1;
       if (kept) tree.held_at(bank, header.child) = {packet.payload, packet.buffer};
+      if (std::has_single_bit(tree.machine.bank(bank).arrived)) open(tree, header, bank, now);
       if (mutated(Mutation::kReleasedEarly)) kept = false;
       if (decision.action == Aggregator::Action::kComplete) complete(tree, bank, now, out);
       break;
     }
     case Aggregator::Action::kRefuse: {
       ++stats_.refusals;
+      ++tree.stats.refusals;
       const uint64_t self = uint64_t{1} << header.child;
       if (!mutated(Mutation::kNotReleased)) release(tree, bank, tree.machine.bank(bank).with_payload & ~self, out);
       tree.root_us[bank] = static_cast<uint32_t>(now / kUs);
@@ -185,11 +206,13 @@ bool Node::on_data(Tree& tree, const Header& header, const RxPacket& packet, Tim
     }
     case Aggregator::Action::kRepeat:
       ++stats_.repeats;
+      ++tree.stats.repeats;
       if (mutated(Mutation::kStampOfRepeat)) tree.root_us[bank] = static_cast<uint32_t>(now / kUs);
       answer_one(tree, bank, header.child, out);
       break;
     case Aggregator::Action::kRepeatUp:
       ++stats_.repeats;
+      ++tree.stats.repeats;
       send_up(tree, bank, true, out);
       break;
     case Aggregator::Action::kStatus: send_status(tree, bank, header.child, out); break;
@@ -198,10 +221,21 @@ bool Node::on_data(Tree& tree, const Header& header, const RxPacket& packet, Tim
   return kept;
 }
 
+// Operations are numbered by 32 bits, of which the header has 16.
+void Node::open(Tree& tree, const Header& header, uint32_t bank, TimeNs now) {
+  tree.opened[bank] = now;
+  const uint64_t latest = tree.stats.operations == 0 ? 0 : tree.stats.operations - 1;
+  const int16_t ahead = serial_distance16(header.op, static_cast<uint16_t>(latest));
+  if (ahead >= 0) tree.stats.operations = latest + static_cast<uint64_t>(ahead) + 1;
+}
+
 // All contributions are here: one pass over them into the arena, then the answer (or the partial result) goes out.
 void Node::complete(Tree& tree, uint32_t index, TimeNs now, Outbox* out) {
   const Aggregator::Bank& bank = tree.machine.bank(index);
+  ++tree.stats.chunks;
+  tree.stats.marked += bank.congested;
   if (bank.with_payload != 0) {
+    const TimeNs begin = clock_ ? clock_() : 0;
     const void* inputs[kChildrenMax];
     uint64_t partial = 0;
     int count = 0;
@@ -220,8 +254,12 @@ void Node::complete(Tree& tree, uint32_t index, TimeNs now, Outbox* out) {
             .out_partial = !tree.spec.root,
             .divisor = mutated(Mutation::kDivisorOfChildren) ? tree.machine.children() : std::max(1u, bank.contributors),
             .elems = bank.elems});
+    const uint64_t bytes = uint64_t{bank.elems} * elem_bytes(out_type);
     ++stats_.reduced_chunks;
-    stats_.reduced_bytes += uint64_t{bank.elems} * elem_bytes(out_type);
+    stats_.reduced_bytes += bytes;
+    ++tree.stats.reduced_chunks;
+    tree.stats.reduced_bytes += bytes;
+    if (clock_) tree.stats.reduce_ns += static_cast<uint64_t>(clock_() - begin);
     release(tree, index, bank.with_payload, out);
   }
   tree.root_us[index] = static_cast<uint32_t>(now / kUs);
@@ -304,6 +342,7 @@ void Node::answer_all(Tree& tree, uint32_t bank, Outbox* out) {
     TxPacket& packet = out->sends_[static_cast<size_t>(out->send_count_++)];
     packet = first;
     packet.peer = child.peer;
+    ++stats_.sent_results;
   }
 }
 
@@ -313,6 +352,7 @@ void Node::answer_one(Tree& tree, uint32_t index, uint8_t child, Outbox* out) {
   header.tree = tree.spec.tree;
   header.job = tree.spec.job;
   header.root_us = tree.root_us[index];
+  ++stats_.sent_results;
   TxPacket& packet = out->sends_[static_cast<size_t>(out->send_count_++)];
   packet = {.peer = tree.children[child].peer};
   if (!(header.flags & (kFlagEmpty | kFlagRefused))) {
@@ -330,6 +370,7 @@ void Node::send_up(Tree& tree, uint32_t index, bool repeat, Outbox* out) {
   header.job = tree.spec.job;
   header.child = tree.spec.child_at_parent;
   if (repeat) header.flags |= kFlagRepeat;
+  ++stats_.sent_partials;
   TxPacket& packet = out->sends_[static_cast<size_t>(out->send_count_++)];
   packet = {.peer = tree.spec.parent};
   if (!(header.flags & (kFlagEmpty | kFlagRefused))) {
@@ -342,6 +383,7 @@ void Node::send_up(Tree& tree, uint32_t index, bool repeat, Outbox* out) {
 
 void Node::send_status(Tree& tree, uint32_t index, uint8_t child, Outbox* out) {
   ++stats_.statuses;
+  ++tree.stats.statuses;
   std::byte* payload = out->statuses_[static_cast<size_t>(out->status_count_++)].data();
   uint16_t ranks = 0;
   uint64_t absent = tree.machine.missing(index);
@@ -378,6 +420,28 @@ void Node::drain_void(Tree& tree, Outbox* out) {
 uint32_t Node::open_banks(uint32_t job, uint8_t tree_index) const {
   const Tree* tree = find(job, tree_index);
   return tree ? tree->machine.open_banks() : 0;
+}
+
+uint32_t Node::view(size_t place, TreeView* view) const {
+  const Tree* tree = table_[place].get();
+  if (!tree) return 0;
+  const Aggregator& machine = tree->machine;
+  *view = {.job = tree->spec.job, .tree = tree->spec.tree, .stats = tree->stats, .banks = machine.banks()};
+  uint32_t oldest = machine.banks();  // none
+  for (uint32_t i = 0; i < machine.banks(); ++i) {
+    const Aggregator::Bank& bank = machine.bank(i);
+    view->open += bank.state == Aggregator::kFilling || bank.state == Aggregator::kCompleted;
+    if (bank.state != Aggregator::kFilling) continue;
+    if (oldest == machine.banks() || serial_distance(bank.seq, machine.bank(oldest).seq) < 0) oldest = i;
+  }
+  if (oldest != machine.banks()) {
+    const uint64_t latest = tree->stats.operations == 0 ? 0 : tree->stats.operations - 1;
+    const int64_t ahead = serial_distance16(machine.bank(oldest).op, static_cast<uint16_t>(latest));
+    view->waiting_since = tree->opened[oldest];
+    view->missing = machine.missing(oldest);
+    view->operation = latest + static_cast<uint64_t>(ahead);
+  }
+  return machine.banks();
 }
 
 PeerId Node::child_peer(uint32_t job, uint8_t tree_index, uint8_t child) const {

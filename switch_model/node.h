@@ -41,6 +41,28 @@ struct NodeStats {
   uint64_t data = 0, results = 0, repeats = 0, statuses = 0, probes = 0, refusals = 0;
   uint64_t dropped_malformed = 0, dropped_checksum = 0, dropped_foreign = 0, dropped_stale = 0, dropped_unexpected = 0;
   uint64_t reduced_chunks = 0, reduced_bytes = 0;  // bytes written
+  uint64_t sent_results = 0, sent_partials = 0;    // packets, repeats included
+};
+
+struct TreeStats {
+  uint64_t operations = 0;                         // begun; counted by their numbers, so also those that skipped this tree
+  uint64_t contributions = 0, repeats = 0, statuses = 0, refusals = 0;
+  uint64_t chunks = 0, marked = 0;                 // completed; of those, with a congestion mark
+  uint64_t reduced_chunks = 0, reduced_bytes = 0;  // those with payload; bytes written
+  uint64_t reduce_ns = 0;                          // 0 without a clock
+
+  TreeStats& operator+=(const TreeStats& other);  // of another tree of the same job
+};
+
+// What an observer sees of a tree.
+struct TreeView {
+  uint32_t job = 0;
+  uint8_t tree = 0;
+  TreeStats stats;
+  uint32_t banks = 0, open = 0;      // open: some children have contributed, or the parent has yet to answer
+  TimeNs waiting_since = kNever;     // first contribution to the oldest chunk that lacks some; kNever: none does
+  uint64_t missing = 0;              // the children it lacks
+  uint64_t operation = 0;            // the one it belongs to
 };
 
 // What a Node wants done after a packet. Fixed capacity; the caller empties it after each burst or when full(): first it
@@ -73,8 +95,8 @@ class Outbox {
 
 class Node {
  public:
-  // trees_max: (job, tree) pairs at the same time.
-  explicit Node(uint32_t trees_max);
+  // trees_max: (job, tree) pairs at the same time. clock: what TreeStats::reduce_ns is measured by; null: it is not.
+  explicit Node(uint32_t trees_max, TimeNs (*clock)() = nullptr);
   ~Node();
 
   // The arena must be spec.arena_bytes() long and outlive the tree. Errors: kInvalidArgument, kRefused (table full).
@@ -94,6 +116,10 @@ class Node {
   // Chunks that wait for somebody, and the peer of a child (kNoPeer until its probe came).
   uint32_t open_banks(uint32_t job, uint8_t tree) const;
   PeerId child_peer(uint32_t job, uint8_t tree, uint8_t child) const;
+  // For an observer: the tree in place 0 <= place < places(). Returns how many banks were looked at; 0: no tree is there.
+  // admit() and remove() move trees between places.
+  size_t places() const { return table_.size(); }
+  uint32_t view(size_t place, TreeView* view) const;
 
  private:
   struct Tree;
@@ -104,6 +130,7 @@ class Node {
   bool on_answer(Tree& tree, const Header& header, const RxPacket& packet, Outbox* out);
   void on_status(Tree& tree, const Header& header, const RxPacket& packet, Outbox* out);
   void on_probe(Tree& tree, const Header& header, const RxPacket& packet, Outbox* out);
+  void open(Tree& tree, const Header& header, uint32_t bank, TimeNs now);
   void complete(Tree& tree, uint32_t bank, TimeNs now, Outbox* out);
   void answer_all(Tree& tree, uint32_t bank, Outbox* out);
   void answer_one(Tree& tree, uint32_t bank, uint8_t child, Outbox* out);
@@ -114,6 +141,7 @@ class Node {
 
   std::vector<std::unique_ptr<Tree>> table_;  // open addressing by (job, tree), twice trees_max
   uint32_t trees_max_;
+  TimeNs (*clock_)();
   uint32_t tree_count_ = 0;
   NodeStats stats_;
 };

@@ -71,6 +71,12 @@ bool parse_listen(std::string_view text, SettingValues* values) {
   return true;
 }
 
+bool parse_metrics(std::string_view text, SettingValues* values) {
+  if (text != "off") return parse_text(text, 255, &values->metrics);
+  values->metrics.clear();
+  return true;
+}
+
 using Values = SettingValues;
 using Text = std::string_view;
 
@@ -117,6 +123,8 @@ constexpr Settings::Row kTable[] = {
      }},
     {"rto_min", "20ms", "a time such as 20ms, at least 10us", "least time after which a lost packet is sent again",
      [](Text t, Values* v) { return parse_time(t, 10 * kUs, &v->rto_min); }},
+    {"metrics", "127.0.0.1:7118", "host:port, or off", "gatund: where http serves /metrics (Prometheus) and /health",
+     parse_metrics},
     {"log", "info", "error, warn, info or debug", "how much to write to stderr",
      [](Text t, Values* v) {
        return parse_choice(t, {"error", "warn", "info", "debug"}, &v->log);

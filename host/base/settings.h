@@ -19,6 +19,7 @@
 namespace gatun {
 
 inline constexpr uint16_t kDefaultPort = 7117;
+inline constexpr uint16_t kDefaultMetricsPort = 7118;
 
 // What the rest of the program reads. Defaults are in the table (settings.cc) and applied by Settings().
 struct SettingValues {
@@ -39,10 +40,11 @@ struct SettingValues {
   uint32_t lanes = 0;
   TimeNs busy_poll = 0;  // spin this long before blocking
   TimeNs rto_min = 0;
+  std::string metrics;   // of gatund: host, host:port or [v6]:port; "" = off
   std::string log;  // "error", "warn", "info", "debug"
 };
 
-inline constexpr int kSettings = 18;
+inline constexpr int kSettings = 19;
 
 class Settings {
  public:

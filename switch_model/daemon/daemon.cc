@@ -40,15 +40,15 @@ int open_descriptors() {
 
 Daemon::Daemon(const SettingValues& settings, const Log* log) : settings_(settings), log_(log) {}
 
-Result<std::unique_ptr<Daemon>> Daemon::make(const SettingValues& settings, const Log* log) {
-  std::unique_ptr<Daemon> daemon(new Daemon(settings, log));
-  if (Status status = daemon->open(); !status.ok()) return status;
+Result<std::unique_ptr<Daemon>> Daemon::make(const Settings& settings, const Log* log) {
+  std::unique_ptr<Daemon> daemon(new Daemon(settings.values(), log));
+  if (Status status = daemon->open(settings); !status.ok()) return status;
   return daemon;
 }
 
 // The setting memory is for the jobs' arenas and shared regions; received UDP packets that wait for others may take as much
 // again, and each lane's shm hub a few copies of probes.
-Status Daemon::open() {
+Status Daemon::open(const Settings& settings) {
   const bool with_udp = settings_.transport != "shm";
   const UdpOptions udp{
       .buffers = static_cast<uint32_t>(std::min<uint64_t>(settings_.memory_bytes / kUdpBufferBytes, 1 << 20)),
@@ -91,13 +91,18 @@ Status Daemon::open() {
                                                   .packets_max = config.facts.udp_buffers,
                                                   .lease = settings_.keepalive,
                                                   .link_bytes = link_bytes},
-                                 port_, door_.get(), std::move(lanes));
+                                 port_, door_.get(), lanes);
+  auto monitor = Monitor::make(settings, lanes, log_);
+  if (!monitor.ok()) return monitor.status();
+  monitor_ = std::move(monitor.value());
   membership_ = std::make_unique<Membership>(std::move(config));
   server_->serve(membership_.get());
   for (const auto& lane : lanes_) {
     if (Status status = lane->start(); !status.ok()) return status;
   }
-  return {};
+  if (!monitor_) return {};
+  if (Status status = server_->watch(monitor_->wait_fd()); !status.ok()) return status;
+  return monitor_->start();
 }
 
 Status Daemon::open_lanes(Sockets* sockets, uint32_t udp_buffers, SwitchFacts* facts) {
@@ -134,7 +139,8 @@ std::string Daemon::describe() const {
   return "serves " + addresses_text_ + " (control tcp; data " + (with_udp ? "udp" : "") +
          (with_udp && door_ ? " and " : "") + (door_ ? "shared memory" : "") + "), " + lane_count + ", at most " +
          std::to_string(settings_.jobs) + " jobs and " + format_bytes(settings_.memory_bytes) + " of memory for them" +
-         (with_udp ? " and as much for packets" : "");
+         (with_udp ? " and as much for packets" : "") +
+         (monitor_ ? "; metrics and health at " + monitor_->url() : "");
 }
 
 Status Daemon::run(int signal_fd) {
@@ -145,12 +151,14 @@ Status Daemon::run(int signal_fd) {
     server_->wait(deadline, &ready);
     for (const int fd : ready) {
       if (fd == signal_fd && on_signal(signal_fd)) {
+        if (monitor_) monitor_->on_stop();
         membership_->on_stop("gatund at " + addresses_text_ + " is stopping", now_ns());
         obey();
         server_->drain(now_ns() + kStopWait);
         return {};
       }
       if (door_ && fd == door_->wait_fd()) door_->serve(now_ns());
+      if (monitor_ && fd == monitor_->wait_fd()) monitor_->answer(facts());
     }
     obey();
     if (now_ns() >= renew_at_) renew_leases(now_ns());
@@ -198,6 +206,16 @@ void Daemon::renew_leases(TimeNs now) {
   jobs_->renew(now, [this](uint32_t job) { return membership_->alive(job); });
   if (const uint32_t expired = jobs_->remove_expired(now)) log_->warn("%u jobs without an owner were removed", expired);
   if (door_) door_->serve(now);  // gives up callers that say nothing
+}
+
+ControlFacts Daemon::facts() const {
+  ControlFacts facts{
+      .counts = jobs_->counts(), .connections = server_->connections(), .refusals = membership_->refusals()};
+  for (Membership::JobState& state : membership_->job_states()) {
+    const uint64_t memory_bytes = jobs_->memory_bytes(state.job);
+    facts.jobs.push_back({.state = std::move(state), .memory_bytes = memory_bytes});
+  }
+  return facts;
 }
 
 std::string Daemon::counters() {

@@ -12,12 +12,13 @@
 #include "switch_model/daemon/jobs.h"
 #include "switch_model/daemon/lane.h"
 #include "switch_model/daemon/listen.h"
+#include "switch_model/daemon/monitor.h"
 
 namespace gatun {
 
 class Daemon {
  public:
-  static Result<std::unique_ptr<Daemon>> make(const SettingValues& settings, const Log* log);
+  static Result<std::unique_ptr<Daemon>> make(const Settings& settings, const Log* log);
 
   uint16_t port() const { return port_; }
   std::string describe() const;  // what it serves and what it may use, for the start line
@@ -26,13 +27,14 @@ class Daemon {
 
  private:
   Daemon(const SettingValues& settings, const Log* log);
-  Status open();
+  Status open(const Settings& settings);
   Status open_lanes(Sockets* sockets, uint32_t udp_buffers, SwitchFacts* facts);
   bool on_signal(int signal_fd);
   void obey();
   void say(const std::string& line);
   void renew_leases(TimeNs now);
   std::string counters();
+  ControlFacts facts() const;
 
   SettingValues settings_;
   const Log* log_;
@@ -43,6 +45,7 @@ class Daemon {
   std::unique_ptr<Jobs> jobs_;  // goes before the lanes and the door, which it uses
   std::unique_ptr<Membership> membership_;
   std::unique_ptr<ControlServer> server_;
+  std::unique_ptr<Monitor> monitor_;  // null: off
   TimeNs renew_at_ = 0;
   TimeNs log_second_ = 0;
   uint32_t lines_in_second_ = 0;

@@ -39,6 +39,7 @@ class Jobs {
   uint32_t remove_expired(TimeNs now);
 
   Counts counts() const;
+  uint64_t memory_bytes(uint32_t job) const { return table_.memory_bytes(job); }
 
  private:
   struct Served {

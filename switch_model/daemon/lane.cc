@@ -26,6 +26,10 @@ uint32_t tagged(uint32_t transport, uint32_t id) {
 constexpr int kSendTries = 20;
 constexpr int kSendWaitMs = 1;
 
+// Places and banks that a part of the observer's view may cost between two bursts: some microseconds, as a burst takes. The
+// last tree may take it beyond that, by 8192 banks at most.
+constexpr uint32_t kPublishSteps = 4096;
+
 }  // namespace
 
 Result<std::unique_ptr<Lane>> Lane::make(const Options& options, std::vector<std::unique_ptr<UdpHub>> hubs,
@@ -46,7 +50,7 @@ Lane::Lane(const Options& options, std::unique_ptr<Waiter> waiter, std::vector<s
       hubs_(std::move(hubs)),
       shm_(std::move(shm)),
       owners_(hubs_.size(), std::vector<uint32_t>(options.peers_max)),
-      node_(options.trees_max),
+      node_(options.trees_max, now_ns),
       outbox_(std::make_unique<Outbox>()) {
   for (const auto& hub : hubs_) transports_.push_back(hub.get());
   if (shm_) transports_.push_back(shm_.get());
@@ -88,7 +92,7 @@ void Lane::call(const std::function<void()>& work) {
 
 void Lane::loop() {
   Backoff backoff(options_.busy_poll > 0);
-  TimeNs worked = 0;
+  TimeNs worked = 0, turned = 0;  // turned: the latest turn began, and found packets; 0: it found none
   while (!stop_.load(std::memory_order_relaxed)) {
     if (called_.load(std::memory_order_acquire)) [[unlikely]] {
       const std::lock_guard lock(mutex_);
@@ -97,13 +101,18 @@ void Lane::loop() {
       work_ = nullptr;
       done_.notify_one();
     }
+    if (asked_.load(std::memory_order_acquire)) [[unlikely]] publish();
     const TimeNs now = now_ns();
+    if (turned != 0) busy_ns_ += now - turned;
     int packets = 0;
     for (uint32_t transport = 0; transport < transports_.size(); ++transport) packets += receive(transport, now);
     flush();
+    turned = packets > 0 ? now : 0;
     if (packets > 0) {
       backoff.reset();
       worked = now;
+    } else if (asked_.load(std::memory_order_relaxed)) [[unlikely]] {
+      continue;  // the view is not complete yet
     } else if (backoff.idle() || (options_.busy_poll > 0 && now - worked > options_.busy_poll)) {
       waiter_->wait(kNever);
       backoff.reset();
@@ -220,6 +229,7 @@ Status Lane::admit(uint32_t job, std::vector<Tree> trees, std::vector<std::uniqu
 
 Status Lane::admit_here(uint32_t handle, const std::vector<Tree>& trees, Ports* ports) {
   Job& job = jobs_[handle];
+  if (asked_.load(std::memory_order_acquire)) publish_place_ = 0;  // trees move between places
   for (std::unique_ptr<ShmPort>& port : *ports) {
     const PeerId peer = shm_->attach(std::move(port));
     if (peer == kNoPeer) return Status(Code::kRefused, "the switch has no room for more shm links");
@@ -243,6 +253,7 @@ Lane::Ports Lane::remove_here(uint32_t handle) {
   Ports ports;
   const auto found = jobs_.find(handle);
   if (found == jobs_.end()) return ports;
+  if (asked_.load(std::memory_order_acquire)) publish_place_ = 0;
   for (const uint8_t tree : found->second.trees) {
     while (node_.remove(handle, tree, outbox_.get())) flush();
     flush();
@@ -261,20 +272,45 @@ Lane::Ports Lane::remove_here(uint32_t handle) {
 
 Lane::Stats Lane::stats() {
   Stats stats;
-  call([&] {
-    stats.node = node_.stats();
-    stats.trees = node_.trees();
-    for (const auto& [handle, job] : jobs_) stats.links += static_cast<uint32_t>(job.links.size());
-    for (const auto& owners : owners_) {
-      stats.peers +=
-          static_cast<uint32_t>(std::count_if(owners.begin(), owners.end(), [](uint32_t job) { return job != 0; }));
-    }
-    for (const Transport* transport : transports_) stats.transport += transport->stats();
-    stats.dropped_unsent = dropped_unsent_;
-    stats.dropped_foreign = dropped_foreign_;
-    stats.sleeps = waiter_->sleeps();
-  });
+  call([&] { stats = stats_here(); });
   return stats;
+}
+
+Lane::Stats Lane::stats_here() const {
+  Stats stats{.node = node_.stats(),
+              .trees = node_.trees(),
+              .dropped_unsent = dropped_unsent_,
+              .dropped_foreign = dropped_foreign_,
+              .sleeps = waiter_->sleeps(),
+              .busy_ns = busy_ns_};
+  for (const auto& [handle, job] : jobs_) stats.links += static_cast<uint32_t>(job.links.size());
+  for (const auto& owners : owners_) {
+    stats.peers += static_cast<uint32_t>(std::count_if(owners.begin(), owners.end(), [](uint32_t job) { return job != 0; }));
+  }
+  for (const Transport* transport : transports_) stats.transport += transport->stats();
+  return stats;
+}
+
+void Lane::ask(size_t trees) {
+  view_.trees.resize(trees);
+  publish_place_ = 0;
+  asked_.store(true, std::memory_order_release);
+  waiter_->wake();
+}
+
+void Lane::publish() {
+  if (publish_place_ == 0) view_.count = 0;
+  for (uint32_t steps = 0; steps < kPublishSteps; ++steps) {
+    if (publish_place_ == node_.places() || view_.count == view_.trees.size()) {
+      view_.complete = publish_place_ == node_.places();
+      view_.stats = stats_here();
+      asked_.store(false, std::memory_order_release);
+      return;
+    }
+    const uint32_t banks = node_.view(publish_place_++, &view_.trees[view_.count]);
+    view_.count += banks > 0;
+    steps += banks;
+  }
 }
 
 }  // namespace gatun

@@ -44,6 +44,14 @@ class Lane {
     uint64_t dropped_unsent = 0;   // the OS had no room for a while
     uint64_t dropped_foreign = 0;  // more sources for a job than it can have ranks; data outside the shared arena
     uint64_t sleeps = 0;
+    TimeNs busy_ns = 0;  // in turns that found packets
+  };
+  // What the lane shows to an observer.
+  struct View {
+    Stats stats;
+    std::vector<TreeView> trees;  // the first `count` count
+    size_t count = 0;
+    bool complete = false;  // all trees had room
   };
 
   // shm may be null.
@@ -58,6 +66,12 @@ class Lane {
   Status admit(uint32_t job, std::vector<Tree> trees, std::vector<std::unique_ptr<ShmPort>> ports);
   void remove(uint32_t job);
   Stats stats();
+
+  // One observer, a thread that is neither of the two: asks for a view with room for so many trees, and may read it once
+  // answered() is true. The lane writes it in small parts between bursts; there is no lock, and nobody waits for anybody.
+  void ask(size_t trees);
+  bool answered() const { return !asked_.load(std::memory_order_acquire); }
+  const View& view() const { return view_; }
 
  private:
   struct Job {
@@ -79,6 +93,8 @@ class Lane {
   void send_to(uint32_t transport, std::span<const TxPacket> packets);
   Status admit_here(uint32_t job, const std::vector<Tree>& trees, Ports* ports);
   Ports remove_here(uint32_t job);
+  Stats stats_here() const;
+  void publish();
 
   Options options_;
   std::unique_ptr<Waiter> waiter_;
@@ -92,7 +108,11 @@ class Lane {
   std::vector<std::array<TxPacket, Outbox::kSends>> sends_;  // by transport, filled in flush()
   std::vector<std::array<BufferId, Outbox::kReleases>> releases_;
   uint64_t dropped_unsent_ = 0, dropped_foreign_ = 0;
+  TimeNs busy_ns_ = 0;
 
+  std::atomic<bool> asked_{false};  // while true the view and the place are the lane's, else the observer's
+  View view_;
+  size_t publish_place_ = 0;
   std::thread thread_;
   std::atomic<bool> stop_{false};
   std::atomic<bool> called_{false};

@@ -119,7 +119,7 @@ int main(int argc, char** argv) {
 
   raise_descriptor_limit();
   const Fd signal_fd = take_signals();
-  auto daemon = Daemon::make(settings.values(), &log);
+  auto daemon = Daemon::make(settings, &log);
   Status status = daemon.ok() ? Status() : daemon.status();
   if (status.ok() && !flags.port_file.empty()) status = write_port(flags.port_file, daemon.value()->port());
   if (status.ok()) {

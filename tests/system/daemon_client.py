@@ -33,12 +33,13 @@ def until(condition, what, limit_s=PATIENCE_S):
 
 
 class Daemon:
-    """A running gatund on a free port."""
+    """A running gatund on a free port. default_metrics: with its metrics at their usual address, else off or by flags."""
 
-    def __init__(self, *flags, files_max=None, **extra):
+    def __init__(self, *flags, files_max=None, default_metrics=False, **extra):
         self.folder = tempfile.TemporaryDirectory(prefix="gatund_test_")
         self.log_path = f"{self.folder.name}/log"
-        command = [f"{BIN}/gatund", "--port", "0", "--port-file", f"{self.folder.name}/port", *flags]
+        command = [f"{BIN}/gatund", "--port", "0", "--port-file", f"{self.folder.name}/port",
+                   *([] if default_metrics else ["--metrics", "off"]), *flags]
         if files_max:
             command = ["/bin/sh", "-c", f'ulimit -n {files_max}; exec "$@"', "sh", *command]
         with open(self.log_path, "wb") as log:

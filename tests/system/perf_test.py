@@ -285,8 +285,8 @@ class Launched(unittest.TestCase):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         port_file = f"{folder.name}/port"
-        switch = subprocess.Popen([f"{BIN}/gatund", "--port", "0", "--port-file", port_file], env=environment(),
-                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        switch = subprocess.Popen([f"{BIN}/gatund", "--port", "0", "--port-file", port_file, "--metrics", "off"],
+                                  env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         ranks = []
         try:
             while not os.path.exists(port_file) and switch.poll() is None:

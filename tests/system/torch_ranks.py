@@ -89,7 +89,7 @@ class Switch:
         program = os.environ.get("GATUND") or "gatund"
         self.output = tempfile.TemporaryFile()
         with tempfile.TemporaryDirectory(prefix="gatun-test-") as folder:
-            command = [program, "--port", "0", "--port-file", f"{folder}/port", *flags]
+            command = [program, "--port", "0", "--port-file", f"{folder}/port", "--metrics", "off", *flags]
             self.process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=self.output, stderr=self.output, preexec_fn=die_with_parent
             )

@@ -151,6 +151,10 @@ TEST_CASE("on_stalled__asks_and_answers_with_both_sides_progress", "[membership]
         "operation 12 of rank 0 waits for rank 1 (node1, pid 1001), which has started only 12 operations, against 13 of "
         "rank 0; rank "
         "2 (node2, pid 1002), which has started it");
+  REQUIRE(f.machine.job_states().size() == 1);
+  CHECK(f.machine.job_states()[0].running);
+  CHECK(f.machine.job_states()[0].joined == 3);
+  CHECK(f.machine.job_states()[0].stalls == 1);
 }
 
 TEST_CASE("on_stalled__a_stopped_rank_does_not_answer", "[membership]") {

@@ -254,3 +254,58 @@ TEST_CASE("admit__limits_and_remove__gives_everything_back", "[node]") {
   spec.child_ranks.resize(65);
   CHECK(s.node.admit(spec, arena).code() == Code::kRefused);
 }
+
+TEST_CASE("view__counts_and_names_who_is_missing_longest", "[node]") {
+  Switch s(3);
+  const auto look = [&] {
+    TreeView view;
+    int found = 0;
+    for (size_t place = 0; place < s.node.places(); ++place) found += s.node.view(place, &view) > 0;
+    REQUIRE(found == 1);
+    return view;
+  };
+  CHECK(look().job == kJob);
+  CHECK(look().banks == 4);
+  CHECK(look().open == 0);
+  CHECK(look().waiting_since == kNever);
+  const Packet newer = data(1, 0, {1}), older = data(0, 0, {1});
+  s.feed(newer, 100);
+  CHECK(look().missing == 0b110);
+  s.feed(older, 100);
+  s.feed(data(0, 1, {2}), 101);
+  TreeView view = look();
+  CHECK(view.open == 2);
+  CHECK(view.missing == 0b100);  // of chunk 0, the older one
+  CHECK(view.waiting_since == 5 * kMs);
+  CHECK(view.operation == 1);
+  CHECK(view.stats.operations == 2);  // number 1 was begun, so was number 0
+  s.feed(older, 100);
+  CHECK(look().stats.statuses == 1);
+  s.feed(data(0, 2, {4}), 102);
+  view = look();
+  CHECK(view.missing == 0b110);  // of chunk 1 now
+  CHECK(view.stats.contributions == 5);
+  CHECK(view.stats.chunks == 1);
+  CHECK(view.stats.reduced_bytes == 4);
+  CHECK(view.stats.reduce_ns == 0);
+  CHECK(s.node.stats().sent_results == 3);
+  s.feed(older, 100);
+  CHECK(look().stats.repeats == 1);
+}
+
+TEST_CASE("view__reduce_time_by_the_clock", "[node]") {
+  static TimeNs ticks = 0;
+  Node node(1, [] { return ticks += 7; });
+  TreeSpec spec{.job = kJob, .token = kToken, .window = 2, .payload_bytes = 64, .child_ranks = {{0}}};
+  std::vector<std::byte> arena(spec.arena_bytes());
+  REQUIRE(node.admit(spec, arena).ok());
+  Outbox out;
+  const Packet opened = probe(0), a = data(0, 0, {1});
+  node.on_packet(opened.view(100, 0), 0, &out);
+  node.on_packet(a.view(100, 0), 0, &out);
+  TreeView view;
+  for (size_t place = 0; place < node.places() && node.view(place, &view) == 0; ++place) {
+  }
+  CHECK(view.stats.reduced_chunks == 1);
+  CHECK(view.stats.reduce_ns == 7);
+}

@@ -192,7 +192,8 @@ def start_switch(children, folder):
     program = os.environ.get("GATUND") or (own if os.path.exists(own) else shutil.which("gatund"))
     if not package or not program:
         sys.exit("demo: gatund is not there; build it first with ./dev build, or install the package gatun")
-    switch = children.start(program, "--port", "0", "--port-file", f"{folder}/port", "--log", "warn")
+    switch = children.start(program, "--port", "0", "--port-file", f"{folder}/port", "--metrics", "off",
+                            "--log", "warn")
     while not os.path.exists(f"{folder}/port"):
         if switch.poll() is not None:
             sys.exit(f"demo: gatund ended with code {switch.poll()}; its words are above")

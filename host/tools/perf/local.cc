@@ -147,7 +147,8 @@ bool LocalRun::start_switch() {
   }
   std::string error;
   const std::string port_file = directory_ + "/port";
-  switch_.pid = children_.spawn({program, "--port", "0", "--listen", "loopback", "--log", "warn", "--port-file", port_file},
+  switch_.pid = children_.spawn({program, "--port", "0", "--listen", "loopback", "--metrics", "off", "--log", "warn",
+                                 "--port-file", port_file},
                                 true, &switch_.output, &error);
   if (switch_.pid < 0) {
     say(error);
