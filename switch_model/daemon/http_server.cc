@@ -20,7 +20,8 @@ namespace {
 constexpr size_t kConnectionsMax = 16;
 constexpr size_t kRequestBytesMax = 8192;
 constexpr TimeNs kConnectionTime = 5 * kSecond;  // from accept to the end
-constexpr TimeNs kAcceptPause = 100 * kMs;       // while there are no descriptors
+constexpr TimeNs kAcceptPause = 1 * kMs;         // so that who asks without pause takes little of the processor
+constexpr TimeNs kNoDescriptorsPause = 100 * kMs;
 constexpr int kBacklog = 64;
 constexpr int kNice = 10;  // whoever asks, and however often, comes after the lanes
 
@@ -106,14 +107,16 @@ void HttpServer::loop() {
   }
 }
 
-// No more than there are places for, so that a flood of callers cannot hold up those who have one.
+// No more than there are places for, and then not at once again: a flood of callers holds up neither those who have a place
+// nor the rest of this machine.
 void HttpServer::accept_all() {
   for (size_t i = 0; i < kConnectionsMax; ++i) {
     Fd fd(::accept4(*listener_, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (!fd.valid()) {
-      if (errno == EMFILE || errno == ENFILE || errno == ENOMEM) accept_at_ = now_ns() + kAcceptPause;
+      if (errno == EMFILE || errno == ENFILE || errno == ENOMEM) accept_at_ = now_ns() + kNoDescriptorsPause;
       return;
     }
+    accept_at_ = now_ns() + kAcceptPause;
     if (connections_.size() == kConnectionsMax) connections_.pop_front();
     Connection& connection = connections_.emplace_back();
     connection.fd = std::move(fd);
