@@ -13,6 +13,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import unittest
 import urllib.parse
 
@@ -200,6 +201,37 @@ class Values(unittest.TestCase):
         self.assertGreaterEqual(metrics("job_status_answers_total", job="test"), 1)
         for rank in ranks:
             rank.close()
+
+
+class Churn(unittest.TestCase):
+    def test_every_scrape_is_whole_while_jobs_come_and_go(self):
+        with Daemon(*ANY_PORT, "--lanes", "2", "--jobs", "128") as daemon:
+            where, done, seen = place(daemon), threading.Event(), []
+            if why := without_metrics(where):
+                self.skipTest(why)
+            steady = run_job(daemon, 2, job="steady")
+            sum_bytes(steady, 0, [1, 2])
+            until(lambda: Metrics(where)("job_chunks_total", job="steady") == 1, "it is shown")
+
+            def scrape():
+                while not done.is_set():
+                    seen.append(Metrics(where))
+
+            scraper = threading.Thread(target=scrape)
+            scraper.start()
+            try:
+                for turn in range(300):
+                    for rank in run_job(daemon, 1, job=f"job{turn}"):
+                        rank.close()
+            finally:
+                done.set()
+                scraper.join()
+            self.assertGreater(len(seen), 5)
+            for metrics in seen:
+                self.assertLessEqual(len(metrics.jobs()), 10)
+                self.assertEqual((metrics("job_chunks_total", job="steady"), metrics("job_trees", job="steady")), (1, 1))
+            for rank in steady:
+                rank.close()
 
 
 class Health(unittest.TestCase):
