@@ -62,6 +62,18 @@ TEST_CASE("make__operation_done_at_one_rank_only", "[recovery]") {
   CHECK_FALSE(plan->reduce_anew(kFirst, 7));
 }
 
+TEST_CASE("make__operation_of_which_only_chunks_ahead_are_held", "[recovery]") {
+  Holdings ahead = holdings(6);
+  ahead.trees[0].ahead = {{kFirst, 7}, {kFirst + 1, 0}};
+  auto plan = RecoveryPlan::make(std::vector{ahead, holdings(6)}, 4);
+  REQUIRE(plan.ok());
+  CHECK(plan->end_op() == kFirst + 2);
+  CHECK(plan->handovers().size() == 2);
+  CHECK(plan->reduce_anew(kFirst, 6));
+  CHECK_FALSE(plan->reduce_anew(kFirst + 1, 0));
+  CHECK(plan->reduce_anew(kFirst + 1, 1));
+}
+
 TEST_CASE("make__nothing_touched_is_an_empty_plan", "[recovery]") {
   Holdings none;
   none.next_op = kFirst;
