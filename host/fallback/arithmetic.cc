@@ -42,15 +42,46 @@ struct Plain {
   }
 };
 
+// By masks: the compiler would make a branch of a conditional expression.
+uint32_t select(bool condition, uint32_t yes, uint32_t no) {
+  const uint32_t mask = 0 - static_cast<uint32_t>(condition);
+  return (yes & mask) | (no & ~mask);
+}
+
+// The same values as NarrowFloat's, without branches, so that loops become vector code. Denormals are scaled or rounded by
+// one exact step of f32 arithmetic, which a FloatEnvironment makes dependable.
 template <typename Format, typename Bits>
 struct Narrow {
   using Stored = Bits;
   using Wide = float;
-  static Wide widen(Stored value) { return Format::widen(value); }
-  static Stored narrow(Wide value) { return static_cast<Stored>(Format::narrow(value)); }
+  static constexpr int kShift = 23 - Format::kMan;
+  static constexpr int kSignShift = 31 - Format::kExp - Format::kMan;
+  static constexpr uint32_t kLowest = static_cast<uint32_t>(127 - Format::kBias + 1);  // f32 exponent of the smallest normal
+
+  static Wide widen(Stored value) {
+    const uint32_t bits = value, magnitude = bits & Format::kMagnitude;
+    const float scale = std::bit_cast<float>(static_cast<uint32_t>(2 * 127 - Format::kBias) << 23);
+    const float scaled = std::bit_cast<float>(magnitude << kShift) * scale;
+    const uint32_t special = Format::kInfinity && magnitude == Format::kTooLarge ? 0x7f800000u : kNanF32;
+    const uint32_t wide = magnitude >= Format::kTooLarge ? special : std::bit_cast<uint32_t>(scaled);
+    return std::bit_cast<float>(wide | (bits & Format::kSign) << kSignShift);
+  }
+  static Stored narrow(Wide value) {
+    const uint32_t bits = std::bit_cast<uint32_t>(value), magnitude = bits & 0x7fffffffu;
+    const uint32_t half = (1u << (kShift - 1)) - 1 + ((magnitude >> kShift) & 1);  // rounds to even
+    const uint32_t normal = (magnitude - ((kLowest - 1) << 23) + half) >> kShift;
+    // The last place of this number is the target's smallest denormal: adding it rounds, and leaves the count of them.
+    const float ruler = std::bit_cast<float>((kLowest + kShift) << 23);
+    const uint32_t denormal = std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude) + ruler) - ((kLowest + kShift) << 23);
+    const uint32_t rounded = select(magnitude < kLowest << 23, denormal, normal);
+    const uint32_t sign = bits >> kSignShift & Format::kSign;
+    const uint32_t too_large = Format::kInfinity ? Format::kTooLarge | sign : Format::kNan;
+    const uint32_t number = select(rounded >= Format::kTooLarge, too_large, rounded | sign);
+    return static_cast<Stored>(select(magnitude > 0x7f800000u, Format::kNan, number));
+  }
 };
 
-// bf16 is the upper half of an f32: the same values as NarrowFloat gives, without its branches.
+// bf16 is the upper half of an f32.
 template <>
 struct Narrow<BF16, uint16_t> {
   using Stored = uint16_t;

@@ -21,7 +21,8 @@ namespace {
 constexpr size_t kPieceBytes = 256 << 10;
 constexpr size_t kTileElems = 1024;  // added at once: the accumulators stay in the first cache
 constexpr size_t kWidestBytes = 8;
-constexpr size_t kDirectBytes = 32 << 10;  // a broadcast of up to this goes from the root to each rank in one step
+constexpr size_t kDirectBytes = 32 << 10;    // a broadcast of up to this goes from the root to each rank in one step
+constexpr size_t kExchangeBytes = 64 << 10;  // most that a rank sends of a short array
 
 enum Phase : uint32_t { kGather = 0, kResult = 1, kPhases = 2 };
 
@@ -147,7 +148,7 @@ class ExactEngine : public Engine {
     return (elems + block_elems_ - 1) / block_elems_;
   }
 
-  // For reduce-scatter each rank's segment is cut alike: block b is piece b of every segment.
+  // Every rank owns piece b of block b: of its segment in reduce-scatter, of the one array if that is short.
   uint64_t scattered_blocks_of(uint64_t elems, uint64_t piece_elems) {
     elems_ = elems;
     scattered_ = true;
@@ -170,10 +171,14 @@ class ExactEngine : public Engine {
     elem_ = arithmetic_->elem_bytes;
     to_all_ = contract.collective == Collective::kAllReduce;
     root_ = contract.collective == Collective::kReduce ? contract.root : ranks_;
+    // A short array costs least as one exchange: all ranks get all inputs, and each adds for itself.
+    const bool short_array = to_all_ && bytes_ * ranks_ <= kExchangeBytes;
+    const bool scatter = contract.collective == Collective::kReduceScatter;
+    if (short_array) to_all_ = false;
+    segment_elems_ = scatter ? contract.count : 0;
     const uint64_t piece_elems = kPieceBytes / elem_;
-    const uint64_t blocks = contract.collective == Collective::kReduceScatter
-                                ? scattered_blocks_of(contract.count, piece_elems)
-                                : blocks_of(contract.count, piece_elems);
+    const uint64_t blocks =
+        scatter || short_array ? scattered_blocks_of(contract.count, piece_elems) : blocks_of(contract.count, piece_elems);
     const uint64_t longest = std::min(piece_elems, scattered_ ? elems_ : elems_ / ranks_ + 1);
     stride_ = longest * elem_;
     staged_.resize(2 * (ranks_ + 1) * stride_);
@@ -201,10 +206,10 @@ class ExactEngine : public Engine {
     tickets.gathers.clear();
     each_other([&](uint32_t peer) {
       const Piece theirs = piece(block, peer);
-      const uint64_t segment = scattered_ ? elems_ * peer : 0;
+      const uint64_t segment = segment_elems_ * peer;
       if (theirs.elems > 0) {
         const Ticket sent = send(peer, send_ + (segment + theirs.begin) * elem_, theirs.elems * elem_, kGather);
-        // In place, the block's result lies where another rank's segment did.
+        // In place, the block's result lies where another rank's input did.
         if (scattered_) tickets.gathers.push_back(sent);
       }
       const Piece mine = piece(block, rank_);
@@ -239,7 +244,7 @@ class ExactEngine : public Engine {
   }
 
   void sum(uint64_t block, const Piece& mine, std::byte* result) {
-    const uint64_t segment = scattered_ ? elems_ * rank_ : 0;
+    const uint64_t segment = segment_elems_ * rank_;
     for (uint32_t r = 0; r < ranks_; ++r) {
       inputs_[r] = r == rank_ ? send_ + (segment + mine.begin) * elem_ : staging(block, r);
     }
@@ -270,7 +275,8 @@ class ExactEngine : public Engine {
   std::byte* recv_ = nullptr;
   uint64_t bytes_ = 0;
   uint64_t elems_ = 0, block_elems_ = 1;
-  bool scattered_ = false;
+  bool scattered_ = false;      // every rank owns a whole block
+  uint64_t segment_elems_ = 0;  // from one rank's segment to the next in reduce-scatter's input, else 0
   const Arithmetic* arithmetic_ = nullptr;
   size_t elem_ = 1;
   bool to_all_ = false;

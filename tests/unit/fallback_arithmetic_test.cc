@@ -3,26 +3,39 @@
 
 using namespace gatun;
 
-// bf16 has conversions of its own here: all patterns, and numbers around every rounding.
-TEST_CASE("arithmetic__converts_bf16_like_the_definition", "[arithmetic]") {
-  const Arithmetic& arithmetic = Arithmetic::of(Type::kBF16, Op::kSum);
-  for (uint32_t bits = 0; bits < 0x10000; ++bits) {
-    const auto narrow = static_cast<uint16_t>(bits);
+namespace {
+
+// All patterns, and f32 numbers at, beside and between all roundings.
+template <typename Format, typename Bits>
+void check_conversions(Type type) {
+  const Arithmetic& arithmetic = Arithmetic::of(type, Op::kSum);
+  auto same = [](float a, float b) { return a != a ? b != b : std::bit_cast<uint32_t>(a) == std::bit_cast<uint32_t>(b); };
+  auto check_narrow = [&](uint32_t bits) {
+    const float value = std::bit_cast<float>(bits);
+    Bits out = 0;
+    arithmetic.store(&out, &value, 1, 1);
+    if (out != Format::narrow(value)) FAIL(name(type) << " of f32 " << std::hex << bits << " is " << +out);
+  };
+  for (uint32_t bits = 0; bits <= static_cast<Bits>(~0u); ++bits) {
+    const auto narrow = static_cast<Bits>(bits);
     float wide = 0;
     arithmetic.load(&wide, &narrow, 1);
-    const float want = BF16::widen(bits);
-    if (want == want) {
-      REQUIRE(std::bit_cast<uint32_t>(wide) == std::bit_cast<uint32_t>(want));
-    } else {
-      REQUIRE(wide != wide);
-    }
-    for (uint32_t low : {0u, 1u, 0x7fffu, 0x8000u, 0x8001u, 0xffffu}) {
-      const float value = std::bit_cast<float>(bits << 16 | low);
-      uint16_t out = 0;
-      arithmetic.store(&out, &value, 1, 1);
-      REQUIRE(out == BF16::narrow(value));
+    if (!same(wide, Format::widen(bits))) FAIL(name(type) << " " << std::hex << bits << " is " << wide);
+  }
+  for (uint32_t high = 0; high < 0x10000; ++high) {
+    for (uint32_t low : {0u, 1u, 0x0fffu, 0x1000u, 0x1001u, 0x7fffu, 0x8000u, 0x8001u, 0xefffu, 0xf000u, 0xf001u, 0xffffu}) {
+      check_narrow(high << 16 | low);
     }
   }
+}
+
+}  // namespace
+
+TEST_CASE("arithmetic__converts_like_the_definition", "[arithmetic]") {
+  check_conversions<F16, uint16_t>(Type::kF16);
+  check_conversions<BF16, uint16_t>(Type::kBF16);
+  check_conversions<E4M3, uint8_t>(Type::kE4M3);
+  check_conversions<E5M2, uint8_t>(Type::kE5M2);
 }
 
 TEST_CASE("arithmetic__equals_the_reference_step_by_step", "[arithmetic]") {

@@ -99,8 +99,8 @@ TEST_CASE("gloo__moves_long_arrays", "[gloo]") {
   uint32_t seed = 700;
   EngineGroup group = make_group(3);
   for (Collective collective : kAll) {
-    group.check({{collective, Type::kI32, Op::kSum, 2, 3'000'001, 0}, true, 1}, {}, small_numbers(++seed));
-    group.check({{collective, Type::kBF16, Op::kSum, 2, 1'200'001, 0}, false, 1}, {}, small_numbers(++seed));
+    group.check({{collective, Type::kI32, Op::kSum, 2, 1'400'001, 0}, true, 1}, {}, small_numbers(++seed));
+    group.check({{collective, Type::kBF16, Op::kSum, 2, 1'100'001, 0}, false, 1}, {}, small_numbers(++seed));
   }
 }
 

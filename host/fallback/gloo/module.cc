@@ -41,6 +41,7 @@ class GlooEngine : public Engine {
   const char* name() const override { return "gloo"; }
 
   Status run(const Contract& contract, const void* send, void* recv, TimeNs deadline) override {
+    if (!broken_.ok()) return broken_;
     const FloatEnvironment environment;
     ++tag_;
     context_->transport().begin(deadline);
@@ -50,7 +51,8 @@ class GlooEngine : public Engine {
     } catch (const Failed&) {
       return context_->transport().status();
     } catch (const std::exception& thrown) {
-      return {Code::kInternal, std::string("Gloo says: ") + thrown.what()};
+      // What it had posted may be gone: nothing may move the streams again.
+      return broken_ = Status(Code::kInternal, std::string("Gloo says: ") + thrown.what());
     }
   }
 
@@ -176,6 +178,7 @@ class GlooEngine : public Engine {
   const std::shared_ptr<MeshContext> context_;
   const uint32_t rank_, ranks_;
   uint32_t tag_ = 0;  // of the collective, so that labels differ
+  Status broken_;
 
   // Of the collective that runs.
   const Arithmetic* arithmetic_ = nullptr;
