@@ -55,7 +55,6 @@ enum class Mutation : uint8_t {
   // Congestion
   kTimeoutNeverDown,  // the retransmission timeout only grows
   kWindowZero,        // the congestion window may fall below one chunk
-  kCount,
   // Recovery
   kNotFrozen,          // answers are accepted after a rank has said what it holds
   kRetainHalf,         // only W/2 answers are retained
@@ -63,6 +62,7 @@ enum class Mutation : uint8_t {
   kRefusalForgotten,   // a refusal that others have not heard of is not said
   kAnewThoughHeld,     // a chunk that somebody holds is reduced anew
   kAheadForgotten,     // what is held behind a gap is not said
+  kGapEndsPlan,        // what is held only behind a gap does not make its operation the plan's
   kPlanOfMajority,     // the plan is made when most have said what they hold
   kEarlyDropped,       // messages of the epoch to come are dropped
   kReadyAlone,         // a rank that is ready goes over without the others
@@ -70,6 +70,7 @@ enum class Mutation : uint8_t {
   kGoOverLate,         // rank 0 goes over one operation later
   kRoundOfMajority,    // a ring operation runs when most have announced it
   kContractsOnRing,    // contracts on the ring are not compared
+  kCount,
 };
 
 #ifdef GATUN_MUTATIONS

@@ -93,6 +93,7 @@ Status RecoveryPlan::find_range(std::span<const Holdings> by_rank) {
         const uint64_t first = first_index(tree, trees, operation.op);
         const int64_t behind = serial_distance(stream.next.op, operation.op);
         passed |= first < operation.chunks && (behind > 0 || (behind == 0 && stream.next.index > first));
+        if (mutated(Mutation::kGapEndsPlan)) continue;
         for (const Holdings::Chunk& chunk : stream.ahead) passed |= chunk.op == operation.op;
       }
       if (passed && op >= next_min) return nonsense(rank, "an answer that needs ranks which have not begun");

@@ -37,8 +37,8 @@ struct Holdings {
     std::vector<Chunk> ahead;  // held behind it, in stream order; fewer than W
     bool operator==(const Tree&) const = default;
   };
-  uint32_t next_op = 0;           // operations below it have been submitted
-  std::vector<uint32_t> refused;  // operations whose refusal another rank may not have heard of; rising
+  uint32_t next_op = 0;               // operations below it have been submitted
+  std::vector<uint32_t> refused;      // operations whose refusal another rank may not have heard of; rising
   std::vector<Operation> operations;  // the latest that have chunks, rising: all that any rank may still be at
   std::vector<Tree> trees;
   bool operator==(const Holdings&) const = default;
@@ -73,10 +73,10 @@ class RecoveryPlan {
   uint32_t end_op() const { return end_op_; }
   // Of an operation of the plan:
   Fate fate(uint32_t op) const;
-  uint64_t chunks(uint32_t op) const;                              // kFinish
-  std::string mismatch(uint32_t op, uint32_t ordinal) const;       // kMismatch: the sentence, the same on all ranks
-  bool reduce_anew(uint32_t op, uint64_t index) const;             // kFinish: nobody holds this chunk
-  bool held(uint32_t rank, uint32_t op, uint64_t index) const;     // kFinish: this rank does
+  uint64_t chunks(uint32_t op) const;                           // kFinish
+  std::string mismatch(uint32_t op, uint32_t ordinal) const;    // kMismatch: the sentence, the same on all ranks
+  bool reduce_anew(uint32_t op, uint64_t index) const;          // kFinish: nobody holds this chunk
+  bool held(uint32_t rank, uint32_t op, uint64_t index) const;  // kFinish: this rank does
   // In an order that all ranks share: by operation, then by chunk.
   const std::vector<Handover>& handovers() const { return handovers_; }
 
@@ -105,9 +105,9 @@ class RecoveryPlan {
   uint32_t trees() const { return static_cast<uint32_t>(any_.size()); }
 
   uint32_t begin_op_ = 0, end_op_ = 0;
-  std::vector<Operation> operations_;           // of the plan
-  std::vector<std::vector<Held>> held_;         // by rank and tree
-  std::vector<Held> any_;                       // by tree: what somebody holds
+  std::vector<Operation> operations_;    // of the plan
+  std::vector<std::vector<Held>> held_;  // by rank and tree
+  std::vector<Held> any_;                // by tree: what somebody holds
   std::vector<Handover> handovers_;
 };
 
@@ -129,8 +129,8 @@ class Retained {
     uint64_t index = 0;
   };
   uint32_t trees_, window_;
-  std::vector<Place> places_;             // trees x W
-  mutable std::vector<uint32_t> hints_;   // per tree, where the latest search ended
+  std::vector<Place> places_;            // trees x W
+  mutable std::vector<uint32_t> hints_;  // per tree, where the latest search ended
 };
 
 }  // namespace gatun

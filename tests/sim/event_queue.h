@@ -13,13 +13,13 @@
 
 namespace gatun::sim {
 
-enum class EventKind : uint8_t { kDeliver, kHost, kSwitch, kTimeline };
+enum class EventKind : uint8_t { kDeliver, kHost, kSwitch, kTimeline, kFailover };
 
 struct Event {
   TimeNs time = 0;
   uint64_t order = 0;  // of pushing
   EventKind kind = EventKind::kDeliver;
-  uint32_t index = 0;  // packet, host, switch or timeline entry
+  uint32_t index = 0;  // packet, host, switch, timeline entry, or line
 };
 
 class EventQueue {

@@ -38,9 +38,9 @@ Host::Host(World& world, Network& network, JobRun& job, uint32_t rank)
       path_(job.plan().paths[rank]),
       worker_(worker_config(job.plan(), rank)),
       streams_(job.plan().trees),
+      retained_(job.plan().trees, job.plan().window),
       last_released_(!job.plan().exam) {
   const JobPlan& plan = job.plan();
-  ops_.reserve(plan.calls.size());
   for (uint32_t t = 0; t < plan.trees; ++t) {
     const TreePlan& tree = plan.tree_plans[t];
     const TreePlan::Leaf leaf = tree.leaf_of_rank[rank];
@@ -49,6 +49,7 @@ Host::Host(World& world, Network& network, JobRun& job, uint32_t rank)
     stream.child = static_cast<uint8_t>(leaf.child);
     stream.floor = stream.next = plan.first_seq;
     stream.answered.assign(size_t{4} * plan.window, false);
+    stream.retained.resize(plan.window);
     if (path_ != Path::kCopied) stream.arena.assign(size_t{plan.window} * plan.payload_bytes, kUntouchedByte);
     network_.connect(endpoint_, stream.leaf, path_);
   }
@@ -73,6 +74,9 @@ bool Host::proven() const {
 }
 
 void Host::start(TimeNs at) {
+  ops_.reserve(job_.plan().calls.size());
+  done_ = job_.plan().calls.empty();
+  for (TreeStream& stream : streams_) stream.heard_at = at;
   started_at_ = next_submit_ = at;
   wake_at(at);
 }
@@ -114,6 +118,7 @@ void Host::on_run() {
   if (world_.failed() || started_at_ == kNever) return;
   if (world_.now < started_at_) return wake_at(started_at_);
   submit_due();
+  if (frozen()) return;
   send_due();
   if (world_.failed()) return;
 
@@ -129,9 +134,10 @@ void Host::on_run() {
   }
 }
 
-void Host::die() {
+void Host::die(bool poison) {
   for (const uint32_t packet : inbox_) network_.free(packet);
   inbox_.clear();
+  if (!poison) return;
   for (TreeStream& stream : streams_) std::fill(stream.arena.begin(), stream.arena.end(), kGone);
 }
 
@@ -147,6 +153,7 @@ void Host::handle(uint32_t index) {
     world_.marks.hit(Mark::kHostStranger);
     return;
   }
+  streams_[header.tree].heard_at = world_.now;
   switch (header.type) {
     case PacketType::kResult: return header.flags & kFlagRefused ? on_refusal(header) : on_answer(header, packet);
     case PacketType::kStatus: return on_status(header, packet);
@@ -199,6 +206,7 @@ void Host::on_answer(const Header& header, const Packet& packet) {
     world_.fail("marks", "rank %u: tree %u chunk %#x: the mark of a contribution or answer got lost", rank_, header.tree,
                 header.seq);
   }
+  keep(header.tree, outcome.seq, outcome.op, outcome.index, packet);
   accept(header, packet, outcome.op, outcome.index, outcome.op_done);
 }
 
@@ -290,7 +298,7 @@ void Host::mark_answered(TreeStream& stream, Seq seq) {
 void Host::submit_due() {
   const JobPlan& plan = job_.plan();
   while (ops_.size() < plan.calls.size() && world_.now >= next_submit_ && ops_.size() - finished_ < plan.in_flight_max &&
-         worker_.can_submit()) {
+         (frozen() ? ops_.size() - finished_ < kOperationsMax : worker_.can_submit())) {
     const bool last = ops_.size() + 1 == plan.calls.size();
     if (last && !last_released_) return;
     submit_next();
@@ -311,7 +319,7 @@ void Host::submit_next() {
   fill_input(op, r.shape, rank_, r.input.data());
   if (!op.in_place) r.output.assign(r.shape.total_bytes(), kUntouchedByte);
   r.accepted.assign(r.shape.chunks(), false);
-  const uint32_t number = worker_.submit(r.shape.chunks());
+  const uint32_t number = frozen() ? want : worker_.submit(r.shape.chunks(), op.contract());
   if (world_.trace) {
     world_.log("%2u  submits op %#x: %s, %llu chunks", endpoint_, number, describe(op.contract()).c_str(),
                static_cast<unsigned long long>(r.shape.chunks()));
@@ -360,6 +368,7 @@ void Host::send(const Worker::Chunk& chunk) {
     world_.marks.hit(Mark::kResent);
   }
   if (chunk.void_payload) world_.marks.hit(Mark::kVoidSent);
+  if (!chunk.repeat && stream.floor + 1 == stream.next) stream.heard_at = world_.now;  // from now on it asks
   TxPacket tx;
   if (gives) {
     tx.payload = r.input.data() + r.shape.offset_bytes(chunk.index);

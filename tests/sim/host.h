@@ -29,9 +29,24 @@ class Host {
   void start(TimeNs at);
   void release_last_call();  // of a job with an exam: all ranks begin the last operation now
 
+  // The way without a switch (failover.h). After freeze() operations are called as before, but go to no switch; what others
+  // hand over and what is reduced among the ranks comes in by deliver(), with the same checks as an answer.
+  Holdings freeze();
+  bool frozen() const { return worker_.frozen(); }
+  bool silent(TimeNs detect) const;  // asks, and hears nothing for so long
+  uint32_t called() const { return static_cast<uint32_t>(ops_.size()); }
+  bool running_at(uint32_t index) const { return index < ops_.size() && ops_[index].state == State::kRunning; }
+  bool holds(uint32_t index, uint64_t chunk) const { return ops_[index].accepted[chunk]; }
+  const OpPlan& op_at(uint32_t index) const { return *ops_[index].op; }
+  Bytes input_of(uint32_t index, uint64_t chunk);  // what this rank brings to it, as it is in the caller's buffer now
+  bool retained(uint32_t index, uint64_t chunk, Bytes* payload);
+  void deliver(uint32_t index, uint64_t chunk, const Bytes& payload);
+  void fail(uint32_t index);
+  void check_not_begun();  // operations that run: another epoch begins them anew
+
   void on_delivery(uint32_t packet);
   void on_run();  // the event asked for by wake_at
-  void die();     // its memory lives on, poisoned, while packets may refer to it
+  void die(bool poison = true);  // its memory lives on while packets may refer to it
 
   bool done() const { return done_; }
   bool waits_for_exam() const;
@@ -62,6 +77,8 @@ class Host {
     Seq floor = 0, next = 0;     // lowest chunk without an answer; next to be sent first
     std::vector<bool> answered;  // ring of 4W
     Bytes arena;                 // W places, where contributions by reference lie
+    std::vector<Bytes> retained;  // W payloads
+    TimeNs heard_at = 0;         // or began to ask
   };
 
   void wake_at(TimeNs at);
@@ -71,6 +88,8 @@ class Host {
   void on_status(const Header& header, const Packet& packet);
   void accept(const Header& header, const Packet& packet, uint32_t op, uint64_t index, bool op_done);
   bool check_answer(const Header& header, const Packet& packet, const Running& running, uint64_t index);
+  bool check_values(const Running& running, uint64_t index, uint32_t tree, const std::byte* payload, uint32_t bytes);
+  void keep(uint32_t tree, Seq seq, uint32_t op, uint64_t index, const Packet& packet);
   void submit_due();
   void submit_next();
   void send_due();
@@ -90,6 +109,7 @@ class Host {
   Path path_;
   Worker worker_;
   std::vector<TreeStream> streams_;
+  Retained retained_;
   std::vector<Running> ops_;  // by number - first_op
   std::vector<uint32_t> inbox_;
   uint32_t finished_ = 0;

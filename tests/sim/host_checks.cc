@@ -28,14 +28,18 @@ bool Host::check_answer(const Header& header, const Packet& packet, const Runnin
                 rank_, header.tree, header.seq, header.contributors, givers, packet.payload_bytes, bytes);
     return false;
   }
+  return check_values(r, index, header.tree, packet.payload, bytes);
+}
+
+bool Host::check_values(const Running& r, uint64_t index, uint32_t tree, const std::byte* payload, uint32_t bytes) {
   if (bytes == 0) return true;
   const Bytes& want = job_.expected(static_cast<uint32_t>(&r - ops_.data()));
   const std::byte* part = want.data() + r.shape.offset_bytes(index);
-  if (std::memcmp(part, packet.payload, bytes) == 0) return true;
-  world_.fail("values", "rank %u: op %#zx (%s) chunk %llu on tree %u (%#x): %s", rank_,
+  if (std::memcmp(part, payload, bytes) == 0) return true;
+  world_.fail("values", "rank %u: op %#zx (%s) chunk %llu on tree %u%s: %s", rank_,
               static_cast<size_t>(&r - ops_.data()) + job_.plan().first_op, describe(r.op->contract()).c_str(),
-              static_cast<unsigned long long>(index), header.tree, header.seq,
-              difference(*r.op, r.shape, index, packet.payload, part).c_str());
+              static_cast<unsigned long long>(index), tree, frozen() ? " (frozen)" : "",
+              difference(*r.op, r.shape, index, payload, part).c_str());
   return false;
 }
 

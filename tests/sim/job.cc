@@ -34,7 +34,7 @@ void JobRun::admit() {
     hosts_.push_back(std::make_unique<Host>(world_, network_, *this, rank));
 }
 
-void JobRun::probe() {
+bool JobRun::probe() {
   bool proven = true;
   for (const auto& host : hosts_) {
     host->send_probes();
@@ -47,7 +47,15 @@ void JobRun::probe() {
       switches_[node.id]->send_probes();
     }
   }
-  if (!proven) return;
+  return !proven;
+}
+
+void JobRun::begin_calls() {
+  expected_.resize(plan_.calls.size());
+  finished_by_.resize(plan_.calls.size());
+}
+
+void JobRun::start() {
   started_ = true;
   for (const auto& host : hosts_) {
     Stream random(world_.plan.seed, Draw::kHost, host->endpoint(), plan_.epoch);

@@ -20,7 +20,9 @@ class JobRun {
   JobRun(World& world, Network& network, std::vector<std::unique_ptr<Switch>>& switches, const JobPlan& plan);
 
   void admit();
-  void probe();  // sends what is not proven; starts the ranks once all is
+  bool probe();  // sends what is not proven; false once all is
+  void start();  // the ranks, once all is proven
+  void begin_calls();  // the plan's calls are known now (failover.h)
   bool started() const { return started_; }
   void begin_exam();  // once all ranks wait for it
   bool waits_for_exam() const;

@@ -30,7 +30,7 @@ constexpr char kHelp[] =
     "  --marks            print how often each rare branch was reached\n"
     "  --without A,B      leave these kinds of faults out: loss duplicate reorder spike corrupt truncate replay forge cut "
     "pause\n"
-    "                     slow_switch mark mismatch kill\n"
+    "                     slow_switch mark mismatch kill crash suspect return death\n"
     "  --ranks N --trees N --levels N --ops N --lines N --epochs N\n"
     "                     upper limits, to make a failing run smaller\n";
 

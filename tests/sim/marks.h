@@ -55,8 +55,24 @@ enum class Mark : uint8_t {
   kShared,
   kInPlace,
   kPausedHost,
+  // The way without a switch.
+  kSwitchCrash,
+  kSuspected,
+  kFrozen,
+  kFrozenEarly,
+  kPlanEmpty,
+  kHandover,
+  kReducedAnew,
+  kPlanMismatch,
+  kPlanDoneElsewhere,
+  kRingOp,
+  kRingMismatch,
+  kGoneOver,
+  kReadyInVain,
+  kRankDied,
+  kDiedInAgreement,
 };
-inline constexpr int kMarks = static_cast<int>(Mark::kPausedHost) + 1;
+inline constexpr int kMarks = static_cast<int>(Mark::kDiedInAgreement) + 1;
 
 const char* name(Mark mark);
 

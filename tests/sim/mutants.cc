@@ -23,7 +23,7 @@ namespace gatun::sim {
 namespace {
 
 constexpr uint64_t kSeedsHealthy = 300;
-constexpr uint64_t kSeedsMax = 4000;
+constexpr uint64_t kSeedsMax = 6000;
 constexpr rlim_t kCpuSecondsMax = 60;  // a planted fault may loop for ever
 
 struct Row {
@@ -71,6 +71,20 @@ constexpr Row kRows[] = {
     {Mutation::kNoWrap, "wire numbers not extended to 64 bits"},
     {Mutation::kTimeoutNeverDown, "the timeout only grows"},
     {Mutation::kWindowZero, "the congestion window falls below one"},
+    {Mutation::kNotFrozen, "answers accepted after the holdings were said"},
+    {Mutation::kRetainHalf, "only W/2 answers are retained"},
+    {Mutation::kHoldingsOfFirst, "the plan counts only what rank 0 holds"},
+    {Mutation::kRefusalForgotten, "a refusal that others have not heard of is not said"},
+    {Mutation::kAnewThoughHeld, "a chunk that somebody holds is reduced anew"},
+    {Mutation::kAheadForgotten, "what is held behind a gap is not said"},
+    {Mutation::kGapEndsPlan, "the plan ends at the last operation without a gap"},
+    {Mutation::kPlanOfMajority, "the plan is made before all have spoken"},
+    {Mutation::kEarlyDropped, "messages of the epoch to come are dropped"},
+    {Mutation::kReadyAlone, "a rank that is ready goes over alone"},
+    {Mutation::kReadyNotCompared, "ranks ready for different jobs go over"},
+    {Mutation::kGoOverLate, "rank 0 goes over one operation later"},
+    {Mutation::kRoundOfMajority, "a ring operation runs before all are there"},
+    {Mutation::kContractsOnRing, "contracts not compared on the ring"},
 };
 static_assert(sizeof kRows / sizeof kRows[0] == static_cast<size_t>(Mutation::kCount) - 1);
 

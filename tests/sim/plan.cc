@@ -32,6 +32,10 @@ constexpr FaultRow kFaultRows[kFaults] = {
     {Fault::kMark, "mark", 1000, 500000},
     {Fault::kMismatch, "mismatch", 20000, 400000},
     {Fault::kKill, "kill", 1, 1},
+    {Fault::kCrash, "crash", 1, 1},
+    {Fault::kSuspect, "suspect", 1, 1},
+    {Fault::kReturn, "return", 1, 1},
+    {Fault::kDeath, "death", 1, 1},
 };
 
 constexpr uint32_t kOperationsAll = 256;  // in flight: all that a rank calls, and as many as a Worker takes
@@ -155,8 +159,8 @@ void draw_mismatch(const JobPlan& job, CallPlan& call, Stream random) {
 void draw_calls(const Plan& plan, JobPlan& job, uint64_t packets) {
   Stream random(plan.seed, Draw::kOps, job.line, job.epoch);
   const uint64_t chunks_max = std::max<uint64_t>(2, packets / (2 * job.ranks * job.levels));
-  const uint64_t ops_max = random.log_between(1, 64);
-  const uint64_t largest = random.log_between(1, 128);
+  const uint64_t ops_max = random.log_between(plan.failover.on ? 8 : 1, 64);
+  const uint64_t largest = random.log_between(1, plan.failover.on ? 32 : 128);
   uint64_t chunks = 0;
   for (uint64_t i = 0; i < ops_max && chunks < chunks_max; ++i) {
     CallPlan call;
@@ -229,6 +233,7 @@ JobPlan draw_job(const Plan& plan, uint32_t line, uint32_t epoch, uint32_t ranks
   const bool killed = random.one_in(2);
   const auto killed_after = static_cast<TimeNs>(random.log_between(20 * kUs, 10 * kMs));
   job.exam = random.one_in(4) && line == 0 && job.trees * job.ranks <= 16 && !plan.has(Fault::kMismatch);
+  job.exam &= !plan.failover.on;
   for (uint32_t rank = 0; rank < ranks; ++rank) {
     job.paths.push_back(paths < 3 ? Path::kCopied : paths == 3 ? Path::kShared : static_cast<Path>(random.below(3)));
   }
@@ -242,6 +247,27 @@ JobPlan draw_job(const Plan& plan, uint32_t line, uint32_t epoch, uint32_t ranks
   if (plan.has(Fault::kKill) && killed && epoch + 1 < limits.epochs) job.killed_after = killed_after;
   draw_calls(plan, job, packets);
   return job;
+}
+
+FailoverPlan draw_failover(const Plan& plan) {
+  Stream random(plan.seed, Draw::kFailover);
+  FailoverPlan failover;
+  failover.on = random.one_in(2);
+  failover.detect = static_cast<TimeNs>(random.log_between(500 * kUs, 20 * kMs));
+  failover.mesh_max = static_cast<TimeNs>(random.log_between(1 * kUs, 2 * kMs));
+  failover.crash_after_max = random.log_between(4, 2000);
+  failover.down_max = static_cast<TimeNs>(random.log_between(1 * kUs, 20 * kMs));
+  failover.return_after_max = static_cast<TimeNs>(random.log_between(1 * kUs, 5 * kMs));
+  failover.begins_on_ring = random.one_in(8);
+  const auto crashes = static_cast<uint32_t>(random.between(1, 5));
+  const auto suspicions = static_cast<uint32_t>(random.between(1, 3));
+  const auto returns = static_cast<uint32_t>(random.between(1, 6));
+  const uint64_t death_after = random.log_between(1, 3000);
+  if (plan.has(Fault::kCrash)) failover.crashes = crashes;
+  if (plan.has(Fault::kSuspect)) failover.suspicions = suspicions;
+  if (plan.has(Fault::kReturn)) failover.returns = returns;
+  if (plan.has(Fault::kDeath) && random.one_in(2)) failover.death_after = death_after;
+  return failover;
 }
 
 uint32_t draw_endpoint(const Plan& plan, Stream& random) {
@@ -320,12 +346,13 @@ Plan draw_plan(uint64_t seed, const Limits& limits) {
   plan.switch_burst = static_cast<TimeNs>(random.one_in(2) ? 0 : random.log_between(100, 20 * kUs));
   plan.switches_share = random.one_in(4);
   plan.misalign = static_cast<uint32_t>(random.below(8));
+  plan.failover = draw_failover(plan);
   const uint64_t packets = random.log_between(150, 10000);
   const auto lines = std::min<uint32_t>(limits.lines, static_cast<uint32_t>(random.between(1, kLinesMax)));
   for (uint32_t line = 0; line < lines; ++line) {
     Stream shape(seed, Draw::kLine, line);
     const auto ranks = std::min<uint32_t>(limits.ranks, static_cast<uint32_t>(shape.log_between(1, kRanksMax)));
-    const auto epochs = std::min<uint32_t>(limits.epochs, shape.one_in(2) ? 2 : 1);
+    const auto epochs = plan.failover.on ? 1 : std::min<uint32_t>(limits.epochs, shape.one_in(2) ? 2 : 1);
     plan.lines.emplace_back();
     for (uint32_t epoch = 0; epoch < epochs; ++epoch) {
       plan.lines[line].push_back(draw_job(plan, line, epoch, ranks, packets / (lines * epochs)));
@@ -334,6 +361,15 @@ Plan draw_plan(uint64_t seed, const Limits& limits) {
   }
   draw_schedule(plan);
   return plan;
+}
+
+std::vector<TreePlan> draw_trees(const Plan& plan, const JobPlan& job, uint32_t epoch) {
+  std::vector<TreePlan> trees;
+  for (uint32_t tree = 0; tree < job.trees; ++tree) {
+    Stream shape(plan.seed, Draw::kTree, job.line * 1000 + epoch, tree);
+    trees.push_back(draw_tree(job, static_cast<uint32_t>(shape.between(1, job.levels)), shape));
+  }
+  return trees;
 }
 
 namespace {

@@ -39,8 +39,12 @@ enum class Fault : uint8_t {
   kMark,
   kMismatch,
   kKill,
+  kCrash,    // of a switch, which loses its state
+  kSuspect,  // of a switch that works
+  kReturn,   // to a switch, from the ring
+  kDeath,    // of one rank of a job that would outlive its switch
 };
-inline constexpr int kFaults = 14;
+inline constexpr int kFaults = 18;
 const char* name(Fault fault);
 
 struct Limits {
@@ -142,6 +146,21 @@ struct Pause {
   TimeNs at = 0, until = 0;
 };
 
+// The way without a switch, in half of all seeds: their jobs have one epoch in the plan, and the run makes more.
+struct FailoverPlan {
+  bool on = false;
+  TimeNs detect = 0;     // silence after which a rank gives up its switch
+  TimeNs mesh_max = 0;   // delay of a message between ranks
+  uint32_t crashes = 0;  // of all switches together
+  uint64_t crash_after_max = 1;  // packets that a switch takes before it crashes
+  TimeNs down_max = 0;
+  uint32_t suspicions = 0;  // of a rank without cause
+  uint32_t returns = 0;     // to a switch, per job
+  TimeNs return_after_max = 0;
+  bool begins_on_ring = false;
+  uint64_t death_after = 0;  // messages on the mesh of a job; 0: nobody dies
+};
+
 struct Plan {
   uint64_t seed = 0;
   Limits limits;
@@ -155,6 +174,7 @@ struct Plan {
   uint32_t misalign = 0;                    // of payloads in receive buffers, bytes
   uint32_t marked_link = kEndpoints;        // an endpoint whose outgoing packets are all marked
   std::vector<std::vector<JobPlan>> lines;  // per line its jobs, one after the other on the same hosts
+  FailoverPlan failover;
   std::vector<Cut> cuts;
   std::vector<Pause> pauses;
 
@@ -169,6 +189,8 @@ constexpr uint32_t host_endpoint(uint32_t line, uint32_t rank) {
 }
 
 Plan draw_plan(uint64_t seed, const Limits& limits);
+// Other trees for a later epoch of a job.
+std::vector<TreePlan> draw_trees(const Plan& plan, const JobPlan& job, uint32_t epoch);
 // The drawn plan for people, a few lines.
 std::string describe(const Plan& plan);
 // The arguments of gatun-sim that repeat it.

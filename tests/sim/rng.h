@@ -43,6 +43,9 @@ enum class Draw : uint64_t {  // subsystems
   kSwitch,
   kValues,
   kToken,
+  kFailover,
+  kMesh,
+  kCrash,
 };
 
 class Stream {

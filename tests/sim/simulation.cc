@@ -8,10 +8,25 @@ namespace {
 constexpr uint64_t kEventsMax = 5'000'000;
 constexpr TimeNs kProbeEvery = 1 * kMs;
 
+// What giving up switches and going back to them may add to the time that a job needs.
+TimeNs failover_time(const Plan& plan, const JobPlan& job, TimeNs without) {
+  const FailoverPlan& failover = plan.failover;
+  const TimeNs epochs = 2 + failover.returns;
+  const TimeNs change =
+      3 * failover.detect + failover.return_after_max + failover.down_max + 20 * kMs + 10 * failover.mesh_max;
+  const TimeNs on_ring = static_cast<TimeNs>(job.calls.size()) * (4 * failover.mesh_max + job.think_max);
+  return epochs * (without + change) + on_ring;
+}
+
 }  // namespace
 
 Simulation::Simulation(const Plan& plan, Trace* trace) : plan_(plan), world_(plan, trace), network_(world_) {
   for (uint32_t id = 0; id < kSwitches; ++id) switches_.push_back(std::make_unique<Switch>(world_, network_, id));
+  for (uint32_t i = 0; i < plan.failover.crashes; ++i) {
+    Stream random(plan.seed, Draw::kCrash, kSwitches, i);
+    const uint64_t id = random.below(kSwitches);
+    if (plan.failover.on) switches_[id]->crash_after(random.log_between(1, plan.failover.crash_after_max));
+  }
   lines_.resize(plan.lines.size());
   for (uint32_t line = 0; line < lines_.size(); ++line) at(0, {.act = Act::kAdmit, .line = line});
 }
@@ -37,6 +52,7 @@ TimeNs Simulation::deadline() const {
       sum += job.skew_max + static_cast<TimeNs>(job.calls.size()) * job.think_max + 10 * kProbeEvery + 8 * round_trip;
       sum += (10 + 4 * refusals) * (job.rto_max + round_trip) + 4 * chunks * round_trip;
     }
+    if (plan_.failover.on) sum = failover_time(plan_, line[0], sum);
     total = std::max(total, plan_.heals_at + plan_.spike_max + sum);
   }
   return total;
@@ -59,7 +75,13 @@ Verdict Simulation::run() {
     switch (event.kind) {
       case EventKind::kDeliver: deliver(event.index); break;
       case EventKind::kHost: on_host(event.index); break;
-      case EventKind::kSwitch: switches_[event.index]->on_run(); break;
+      case EventKind::kSwitch: on_switch(event.index); break;
+      case EventKind::kFailover: {
+        Line& line = lines_[event.index >> 28];
+        line.failover->on_event(event.index & 0xfffffff);
+        line.finished |= line.failover->finished();
+        break;
+      }
       case EventKind::kTimeline: on_timeline(entries_[event.index]); break;
     }
   }
@@ -76,6 +98,7 @@ void Simulation::deliver(uint32_t index) {
   const uint32_t to = network_.packet(index).to;
   if (to < kSwitches) return switches_[to]->on_delivery(index);
   const uint32_t line = (to - kSwitches) / kRanksMax, rank = (to - kSwitches) % kRanksMax;
+  if (line < lines_.size() && lines_[line].failover) return lines_[line].failover->on_delivery(index, rank);
   JobRun* job = line < lines_.size() ? lines_[line].job.get() : nullptr;
   Host* host = job && job->alive() ? job->host(rank) : nullptr;
   if (!host) return network_.free(index);
@@ -84,11 +107,31 @@ void Simulation::deliver(uint32_t index) {
 
 void Simulation::on_host(uint32_t endpoint) {
   const uint32_t line = (endpoint - kSwitches) / kRanksMax, rank = (endpoint - kSwitches) % kRanksMax;
+  if (Failover* failover = lines_[line].failover.get()) {
+    failover->on_host(rank);
+    lines_[line].finished |= failover->finished();
+    return;
+  }
   JobRun* job = lines_[line].job.get();
   Host* host = job && job->alive() ? job->host(rank) : nullptr;
   if (!host) return;
   host->on_run();
   after_host_ran(line);
+}
+
+void Simulation::on_switch(uint32_t id) {
+  switches_[id]->on_run();
+  if (!switches_[id]->crash_due()) return;
+  world_.marks.hit(Mark::kSwitchCrash);
+  if (world_.trace) world_.log("switch %u crashes", id);
+  Stream random(plan_.seed, Draw::kCrash, id, ++crashes_);
+  switches_[id]->crash(world_.now +
+                       static_cast<TimeNs>(random.log_between(1, static_cast<uint64_t>(plan_.failover.down_max))));
+  if (!world_.healed() && crashes_ < plan_.failover.crashes)
+    switches_[id]->crash_after(random.log_between(1, plan_.failover.crash_after_max));
+  for (Line& line : lines_) {
+    if (line.failover) line.failover->on_crash(id);
+  }
 }
 
 void Simulation::after_host_ran(uint32_t index) {
@@ -110,6 +153,10 @@ void Simulation::on_timeline(const Entry& entry) {
   if (entry.act != Act::kRemove && entry.epoch != line.epoch) return;
   switch (entry.act) {
     case Act::kAdmit:
+      if (plan_.failover.on) {
+        line.failover = std::make_unique<Failover>(world_, network_, switches_, plan_.lines[entry.line][0]);
+        return line.failover->begin();
+      }
       if (line.job) {
         line.job->kill();
         buried_.push_back(std::move(line.job));
@@ -122,9 +169,9 @@ void Simulation::on_timeline(const Entry& entry) {
       return;
     case Act::kProbe:
       if (!line.job->alive() || line.job->started()) return;
-      line.job->probe();
-      if (line.job->started()) return start_killed_timer(entry.line);
-      return at(world_.now + kProbeEvery, entry);
+      if (line.job->probe()) return at(world_.now + kProbeEvery, entry);
+      line.job->start();
+      return start_killed_timer(entry.line);
     case Act::kExam: return line.job->begin_exam();
     case Act::kKill: return kill(entry.line);
     case Act::kRemove: return line.job->remove_tree(entry.tree, entry.node);
@@ -176,6 +223,7 @@ void Simulation::check_end() {
 std::string Simulation::progress() const {
   std::string text;
   for (const Line& line : lines_) {
+    if (line.failover && !line.finished) text += line.failover->progress();
     if (line.finished || !line.job) continue;
     text += "job " + std::to_string(line.job->plan().line) + "." + std::to_string(line.epoch);
     if (!line.job->started()) text += " has not proven its paths";

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/sim/failover.h"
 #include "tests/sim/job.h"
 #include "tests/sim/network.h"
 #include "tests/sim/plan.h"
@@ -42,6 +43,7 @@ class Simulation {
   struct Line {
     uint32_t epoch = 0;
     std::unique_ptr<JobRun> job;
+    std::unique_ptr<Failover> failover;  // instead of job, when ranks may outlive their switches
     bool finished = false;
     bool exam_due = false;
   };
@@ -52,6 +54,7 @@ class Simulation {
   void deliver(uint32_t packet);
   void start_killed_timer(uint32_t line);
   void kill(uint32_t line);
+  void on_switch(uint32_t id);
   void after_host_ran(uint32_t line);
   void check_end();
   TimeNs deadline() const;
@@ -64,6 +67,7 @@ class Simulation {
   std::vector<Line> lines_;
   std::vector<std::unique_ptr<JobRun>> buried_;  // what dead jobs sent by reference is still on its way
   std::vector<Entry> entries_;
+  uint32_t crashes_ = 0;
 };
 
 }  // namespace gatun::sim

@@ -8,7 +8,7 @@
 namespace gatun::sim {
 namespace {
 
-constexpr uint32_t kTreesMax = 32;
+constexpr uint32_t kTreesMax = 96;
 constexpr size_t kBurst = 32;
 
 }  // namespace
@@ -59,7 +59,8 @@ void Switch::remove(uint32_t job, uint8_t tree) {
     flush();
   }
   held_max_ -= (*it)->banks_times_children;
-  std::fill((*it)->arena.begin(), (*it)->arena.end(), std::byte{0xbb});
+  // Ranks that have not given it up yet may still read answers there.
+  if (!world_.plan.failover.on) std::fill((*it)->arena.begin(), (*it)->arena.end(), std::byte{0xbb});
   removed_.push_back(std::move(*it));
   admitted_.erase(it);
   if (held_ > held_max_)
@@ -83,7 +84,23 @@ void Switch::send_probes() {
   }
 }
 
+void Switch::crash(TimeNs up_at) {
+  up_at_ = up_at;
+  crash_due_ = false;
+  for (const uint32_t packet : inbox_) network_.free(packet);
+  inbox_.clear();
+  outbox_.clear();
+  while (!admitted_.empty() && !world_.failed()) remove(admitted_.front()->job, admitted_.front()->tree);
+  known_.assign(kEndpoints, false);
+}
+
+void Switch::crash_at(TimeNs time) {
+  crash_at_ = time;
+  world_.queue.push(time, EventKind::kSwitch, id_);
+}
+
 void Switch::on_delivery(uint32_t packet) {
+  if (world_.now < up_at_) return network_.free(packet);
   inbox_.push_back(packet);
   if (next_run_ != kNever) return;
   next_run_ = world_.plan.runs_at(id_, world_.now + world_.plan.switch_burst);
@@ -92,11 +109,22 @@ void Switch::on_delivery(uint32_t packet) {
 
 void Switch::on_run() {
   next_run_ = kNever;
-  const size_t burst = std::min(inbox_.size(), kBurst);
+  size_t burst = std::min(inbox_.size(), kBurst);
+  if (crash_after_ > 0 && crash_after_ <= burst) {
+    burst = crash_after_;
+    crash_due_ = true;
+  }
+  if (crash_after_ > 0) crash_after_ -= burst;
+  if (world_.now >= crash_at_) {
+    crash_due_ = true;
+    crash_at_ = kNever;
+  }
   for (size_t i = 0; i < burst && !world_.failed(); ++i) handle(inbox_[i]);
   inbox_.erase(inbox_.begin(), inbox_.begin() + static_cast<ptrdiff_t>(burst));
-  flush();
+  // A crash may leave some children with the answer and others without.
+  flush(crash_due_ ? Stream(world_.plan.seed, Draw::kCrash, id_, outbox_.sends().size()).below(kBurst) : SIZE_MAX);
   if (held_ > held_max_) world_.fail("memory", "switch %u holds %u buffers, at most %u", id_, held_, held_max_);
+  if (crash_due_) return;
   if (inbox_.empty()) return;
   next_run_ = world_.now;
   world_.queue.push(next_run_, EventKind::kSwitch, id_);
@@ -129,8 +157,8 @@ void Switch::handle(uint32_t index) {
   count(before, node_.stats());
 }
 
-void Switch::flush() {
-  for (const TxPacket& tx : outbox_.sends()) {
+void Switch::flush(size_t sends_max) {
+  for (const TxPacket& tx : outbox_.sends().first(std::min(sends_max, outbox_.sends().size()))) {
     if (tx.peer == kNoPeer) {
       world_.fail("addresses", "switch %u sends to nobody", id_);
       break;

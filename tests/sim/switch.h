@@ -27,6 +27,13 @@ class Switch {
 
   void admit(const JobPlan& job, uint8_t tree_index, const SwitchPlan& plan);
   void remove(uint32_t job, uint8_t tree);
+  // Loses its state and what has arrived, and takes nothing until it is up again. After so many packets it crashes by
+  // itself, amidst whatever it does: crash_due().
+  void crash(TimeNs up_at);
+  void crash_after(uint64_t packets) { crash_after_ = packets; }
+  void crash_at(TimeNs time);
+  bool crash_due() const { return crash_due_; }
+  bool up() const { return world_.now >= up_at_ && world_.plan.runs_at(id_, world_.now) == world_.now; }
 
   void on_delivery(uint32_t packet);
   void on_run();  // the event asked for by a delivery
@@ -53,7 +60,7 @@ class Switch {
     std::vector<int64_t> sent_up;  // per bank the chunk last sent up, for the mark
   };
   void handle(uint32_t packet);
-  void flush();
+  void flush(size_t sends_max = SIZE_MAX);
   void note_sent_up(const TxPacket& tx);
   bool take_probe_reply(const Packet& packet);
   void count(const NodeStats& before, const NodeStats& after);
@@ -69,6 +76,10 @@ class Switch {
   std::vector<bool> known_;                         // endpoints that are peers
   uint32_t held_ = 0, held_max_ = 0;
   TimeNs next_run_ = kNever;
+  TimeNs up_at_ = 0;
+  uint64_t crash_after_ = 0;  // 0: never
+  TimeNs crash_at_ = kNever;
+  bool crash_due_ = false;
   bool flushing_ = false;
 };
 

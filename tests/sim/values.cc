@@ -95,14 +95,14 @@ struct Inputs {
   const JobPlan& job;
   const OpPlan& op;
   const Shape& shape;
-  std::vector<Bytes> of_rank;
+  std::span<const std::byte* const> of_rank;  // of one chunk
 };
 
 void reduce_flat(const Inputs& in, uint64_t chunk, std::byte* out) {
   const void* parts[kRanksMax];
   int count = 0;
   for (uint32_t rank = 0; rank < in.job.ranks; ++rank) {
-    if (in.shape.gives(rank, chunk)) parts[count++] = in.of_rank[rank].data() + in.shape.offset_bytes(chunk);
+    if (in.shape.gives(rank, chunk)) parts[count++] = in.of_rank[rank];
   }
   reduce_scalar({.type = in.op.type,
                  .op = in.op.op,
@@ -128,7 +128,7 @@ void reduce_by_tree(const Inputs& in, const TreePlan& tree, uint32_t index, uint
       parts[k] = below[k].data();
       partial |= uint64_t{1} << k;
     } else {
-      parts[k] = in.of_rank[child.index].data() + in.shape.offset_bytes(chunk);
+      parts[k] = in.of_rank[child.index];
     }
   }
   reduce_scalar({.type = in.op.type,
@@ -157,21 +157,23 @@ Bytes expected_result(const JobPlan& job, const CallPlan& call, uint32_t op_numb
   const Shape shape(job, op);
   Bytes result(shape.total_bytes());
   if (op.collective == Collective::kBarrier) return result;
-  Inputs inputs{.job = job, .op = op, .shape = shape, .of_rank = std::vector<Bytes>(job.ranks)};
-  for (uint32_t rank = 0; rank < job.ranks; ++rank) {
-    inputs.of_rank[rank].resize(shape.total_bytes());
-    fill_input(op, shape, rank, inputs.of_rank[rank].data());
-  }
+  std::vector<Bytes> inputs(job.ranks, Bytes(shape.total_bytes()));
+  for (uint32_t rank = 0; rank < job.ranks; ++rank) fill_input(op, shape, rank, inputs[rank].data());
   for (uint64_t chunk = 0; chunk < shape.chunks(); ++chunk) {
-    std::byte* out = result.data() + shape.offset_bytes(chunk);
-    if (op.values == Values::kRough) {
-      const TreePlan& tree = job.tree_plans[(op_number + chunk) % job.trees];
-      reduce_by_tree(inputs, tree, static_cast<uint32_t>(tree.switches.size() - 1), chunk, out);
-    } else {
-      reduce_flat(inputs, chunk, out);
-    }
+    const std::byte* of_rank[kRanksMax];
+    for (uint32_t rank = 0; rank < job.ranks; ++rank) of_rank[rank] = inputs[rank].data() + shape.offset_bytes(chunk);
+    reduce_chunk(job, op, op_number, chunk, {of_rank, job.ranks}, result.data() + shape.offset_bytes(chunk));
   }
   return result;
+}
+
+void reduce_chunk(const JobPlan& job, const OpPlan& op, uint32_t op_number, uint64_t chunk,
+                  std::span<const std::byte* const> of_rank, std::byte* out) {
+  const Shape shape(job, op);
+  const Inputs inputs{.job = job, .op = op, .shape = shape, .of_rank = of_rank};
+  if (op.values != Values::kRough) return reduce_flat(inputs, chunk, out);
+  const TreePlan& tree = job.tree_plans[(op_number + chunk) % job.trees];
+  reduce_by_tree(inputs, tree, static_cast<uint32_t>(tree.switches.size() - 1), chunk, out);
 }
 
 std::string difference(const OpPlan& op, const Shape& shape, uint64_t chunk, const std::byte* got, const std::byte* want) {

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,10 @@ void fill_input(const OpPlan& op, const Shape& shape, uint32_t rank, std::byte* 
 
 // The result of one operation over all ranks, all parts of it.
 Bytes expected_result(const JobPlan& job, const CallPlan& call, uint32_t op_number);
+
+// One chunk of it from what the ranks bring to this chunk, in the order that its tree would add in.
+void reduce_chunk(const JobPlan& job, const OpPlan& op, uint32_t op_number, uint64_t chunk,
+                  std::span<const std::byte* const> of_rank, std::byte* out);
 
 // Why `got` is not `want`, for people: the first difference, and with tags the ranks behind it.
 std::string difference(const OpPlan& op, const Shape& shape, uint64_t chunk, const std::byte* got, const std::byte* want);

@@ -81,6 +81,21 @@ const char* name(Mark mark) {
     case Mark::kShared: return "contribution by reference";
     case Mark::kInPlace: return "operation in place";
     case Mark::kPausedHost: return "host paused";
+    case Mark::kSwitchCrash: return "switch crashed";
+    case Mark::kSuspected: return "switch suspected";
+    case Mark::kFrozen: return "rank froze";
+    case Mark::kFrozenEarly: return "switch given up before a rank was there";
+    case Mark::kPlanEmpty: return "plan without operations";
+    case Mark::kHandover: return "chunk handed over";
+    case Mark::kReducedAnew: return "chunk reduced anew";
+    case Mark::kPlanMismatch: return "mismatch found by the plan";
+    case Mark::kPlanDoneElsewhere: return "handed over by a rank that was done";
+    case Mark::kRingOp: return "operation on the ring";
+    case Mark::kRingMismatch: return "mismatch on the ring";
+    case Mark::kGoneOver: return "gone over to a switch";
+    case Mark::kReadyInVain: return "ready for a switch that died";
+    case Mark::kRankDied: return "rank died";
+    case Mark::kDiedInAgreement: return "rank died while ranks agreed";
   }
   return "unknown";
 }
