@@ -115,9 +115,8 @@ void Membership::on_join(ConnId id, Connection& connection, const Join& join, Ti
   auto named = names_.find(join.job);
   Job* job = named == names_.end() ? nullptr : jobs_.at(named->second).get();
   if (error.empty() && job && job->state != Job::kJoining) {
-    const auto holder = std::find_if(job->members.begin(), job->members.end(), [](const auto& m) { return m && !m->left; });
     error = "job name " + quoted(join.job) + " is in use by a running job of " + std::to_string(job->size()) +
-            " ranks, among them " + (*holder)->text() + "; wait for its end or set another job name";
+            " ranks, among them " + job->members[0]->text() + "; wait for its end or set another job name";
   }
   if (error.empty() && job) {
     std::string contradiction = check_agreement(*job, join);
@@ -131,7 +130,7 @@ void Membership::on_join(ConnId id, Connection& connection, const Join& join, Ti
               job->members[join.rank]->text() + "; give each process its own rank, or set another job name";
     }
   }
-  if (error.empty() && !job && jobs_.size() >= config_.jobs_max) {
+  if (error.empty() && !job && (names_.size() >= config_.jobs_max || free_indices_.empty())) {
     error = "the switch already serves its maximum of " + std::to_string(config_.jobs_max) + " jobs; raise its setting jobs";
   }
   if (!error.empty()) {
@@ -293,8 +292,9 @@ void Membership::on_ready(Job& job, Member& member, TimeNs now) {
     sends_.emplace_back(m->conn, control::Start{});
   }
   const auto shm_ranks = std::count(job.plan.shm.begin(), job.plan.shm.end(), true);
-  log("job " + quoted(job.plan.name) + " runs: " + std::to_string(job.size()) + " ranks (" + std::to_string(shm_ranks) +
-      " by shm), " + std::to_string(job.plan.trees) + " trees, window " + std::to_string(job.plan.window) + ", payload " +
+  log("job " + quoted(job.plan.name) + " runs: " + std::to_string(job.size()) + (job.size() == 1 ? " rank (" : " ranks (") +
+      std::to_string(shm_ranks) + " by shm), " + std::to_string(job.plan.trees) +
+      (job.plan.trees == 1 ? " tree" : " trees") + ", window " + std::to_string(job.plan.window) + ", payload " +
       std::to_string(job.plan.payload_bytes) + " bytes");
 }
 
@@ -322,6 +322,7 @@ void Membership::leave(Job& job, uint32_t rank, TimeNs now) {
   connection.close_at = now + config_.linger;
   if (job.state == Job::kJoining) return drop_joining(job, rank);
   member.left = true;
+  free_name(job);
   if (std::all_of(job.members.begin(), job.members.end(), [](const auto& m) { return m->left; })) {
     log("job " + quoted(job.plan.name) + " has ended");
     return end_job(job.plan.job, now);
@@ -337,6 +338,13 @@ void Membership::drop_joining(Job& job, uint32_t rank) {
   if (job.joined() == 0) end_job(job.plan.job, 0);
 }
 
+// From when its first rank has left, no operation of all ranks can begin: the others are on their way out, and the first may
+// be back already to form the next job of this name.
+void Membership::free_name(const Job& job) {
+  const auto named = names_.find(job.plan.name);
+  if (named != names_.end() && named->second == job.plan.job) names_.erase(named);
+}
+
 // The job is over for whoever is still in it. Its name is free at once, its handle is not.
 void Membership::end_job(uint32_t handle, TimeNs now) {
   auto found = jobs_.find(handle);
@@ -349,7 +357,7 @@ void Membership::end_job(uint32_t handle, TimeNs now) {
     connection->second.close_at = now + config_.linger;
   }
   if (job.state != Job::kJoining) actions_.push_back(Action{.kind = Action::kRemove, .job = handle});
-  names_.erase(job.plan.name);
+  free_name(job);
   free_indices_.push_back(handle & (kJobsMax - 1));
   jobs_.erase(found);
 }

@@ -119,7 +119,7 @@ class Membership {
     bool running = false;
     uint64_t stalls = 0;  // times that a rank asked why an operation waits
   };
-  std::vector<JobState> job_states() const;
+  std::vector<JobState> job_states() const;  // one of each name: a job that ranks have left may have a successor
 
  private:
   struct Connection;
@@ -139,6 +139,7 @@ class Membership {
   void on_end(Job& job, uint32_t rank, const std::string& why, const control::Abort* aborted, TimeNs now);
   void leave(Job& job, uint32_t rank, TimeNs now);
   void drop_joining(Job& job, uint32_t rank);
+  void free_name(const Job& job);
   void end_job(uint32_t handle, TimeNs now);
   void refuse(ConnId id, Connection& connection, const std::string& text);
   void refuse_all(Job& job, const std::string& text);
@@ -157,7 +158,7 @@ class Membership {
   Config config_;
   std::map<ConnId, Connection> connections_;
   std::map<uint32_t, std::unique_ptr<Job>> jobs_;  // by handle
-  std::map<std::string, uint32_t> names_;          // to handles; exactly the jobs in jobs_
+  std::map<std::string, uint32_t> names_;          // to handles; the jobs in jobs_ that no rank has left
   std::deque<uint32_t> free_indices_;              // first in, first out: an index rests as long as possible
   std::map<uint32_t, std::deque<uint32_t>> past_;  // per index: its last epochs, which are not drawn again
   std::deque<std::pair<ConnId, control::Message>> sends_;

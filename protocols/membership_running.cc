@@ -72,12 +72,14 @@ void Membership::answer_reports(Job& job, const Collection& collection) {
     group->second.push_back(rank);
   }
   std::string text = "operation " + std::to_string(collection.op - config_.first_op);
-  text += groups.size() > 1 ? " differs between ranks: " : " was refused, although the ranks that report agree: ";
+  const bool differs = groups.size() > 1 || !silent.empty();
+  text += differs ? " differs between ranks: " : " was refused, although all ranks report the same: ";
   for (size_t i = 0; i < groups.size(); ++i) {
     text += (i == 0 ? "" : "; ") + name_ranks(groups[i].second) + ": " + describe(groups[i].first);
   }
   if (!silent.empty()) {
     text += "; no report from " + name_ranks(silent) + " within " + spell_time(config_.report_wait);
+    if (groups.size() == 1) text += " (a call of zero elements is over at once and may not report)";
   }
   log("job '" + job.plan.name + "': " + text);
   job.answered.push_back(control::Mismatch{.op = collection.op, .text = text});
@@ -224,6 +226,10 @@ void Membership::keep_alive(Job& job, TimeNs now) {
 std::vector<Membership::JobState> Membership::job_states() const {
   std::vector<JobState> states;
   for (const auto& [handle, job] : jobs_) {
+    const auto named = names_.find(job->plan.name);
+    const bool replaced = named != names_.end() && named->second != handle;
+    const auto same = [&](const JobState& state) { return state.name == job->plan.name; };
+    if (replaced || std::any_of(states.begin(), states.end(), same)) continue;
     states.push_back({.job = handle,
                       .name = job->plan.name,
                       .ranks = job->size(),

@@ -117,13 +117,24 @@ TEST_CASE("on_report__waits_a_bounded_time_and_says_who_is_missing", "[membershi
   CHECK(f.last<Mismatch>(3)->text == text);
 }
 
+TEST_CASE("on_report__one_contract_and_a_rank_that_is_silent", "[membership]") {
+  Fixture f;
+  f.run(3);
+  f.say(1, Report{1, {.count = 3}});
+  f.say(2, Report{1, {.count = 3}});
+  f.at(kBegin + 1 * kSecond);
+  CHECK(std::get<Mismatch>(f.inbox[1].at(f.said(1) - 2)).text ==
+        "operation 1 differs between ranks: ranks 1, 2: allreduce of 3 f32, sum; no report from rank 0 within 1 s (a "
+        "call of zero elements is over at once and may not report)");
+}
+
 TEST_CASE("on_report__equal_reports", "[membership]") {
   Fixture f;
   f.run(2);
   f.say(0, Report{1, {.count = 3}});
   f.say(1, Report{1, {.count = 3}});
   CHECK(f.last<Mismatch>(0)->text ==
-        "operation 1 was refused, although the ranks that report agree: ranks 0, 1: allreduce of 3 f32, sum");
+        "operation 1 was refused, although all ranks report the same: ranks 0, 1: allreduce of 3 f32, sum");
 }
 
 TEST_CASE("on_report__a_flood_of_operations_stays_bounded", "[membership]") {

@@ -166,10 +166,39 @@ TEST_CASE("on_join__name_in_use", "[membership]") {
   CHECK(f.refusal(5) ==
         "job name 'train' is in use by a running job of 2 ranks, among them rank 0 (node0, pid 1000); wait for its "
         "end or set another job name");
+}
+
+// All ranks leave and come again under the same name, and the first is back before the last has left. At the limit of jobs
+// too.
+TEST_CASE("on_join__name_of_a_job_that_a_rank_has_left", "[membership]") {
+  Membership::Config config = Fixture::base();
+  config.jobs_max = 1;
+  Fixture f(config);
+  const uint32_t before = f.run(2);
   f.say(0, Leave{});
-  f.open(6);
-  f.say(6, Fixture::join(0, 2));
-  CHECK(f.refusal(6).find("among them rank 1 (node1, pid 1001)") != std::string::npos);
+  f.open(2);
+  f.say(2, Fixture::join(0, 2));
+  CHECK(f.refusal(2) == "not refused");
+  f.say(1, Report{3, {}});  // still a member of the old job
+  CHECK(f.machine.jobs() == 2);
+  REQUIRE(f.machine.job_states().size() == 1);
+  CHECK(f.machine.job_states()[0].job != before);
+  f.say(1, Leave{});
+  CHECK(f.actions.back().kind == Membership::Action::kRemove);
+  CHECK(f.machine.jobs() == 1);
+  f.open(3);
+  f.say(3, Fixture::join(1, 2));
+  const uint32_t after = f.admit();
+  CHECK(after != before);
+  f.say(2, Ready{});
+  f.say(3, Ready{});
+  CHECK(f.last<Start>(2));
+  f.open(4);
+  f.say(4, Fixture::join(0, 2));
+  CHECK(f.refusal(4).find("job name 'train' is in use") != std::string::npos);
+  f.open(5);
+  f.say(5, Fixture::join(0, 2, "other"));
+  CHECK(f.refusal(5).find("its maximum of 1 jobs") != std::string::npos);
 }
 
 TEST_CASE("on_join__too_many_jobs_and_connections", "[membership]") {
@@ -390,14 +419,12 @@ TEST_CASE("membership__random_events_never_break_it", "[membership]") {
         case 1:
           if (generator() % 4 == 0 && open.erase(conn)) f.close(conn);
           break;
-        case 2:
-          f.at(f.now + static_cast<TimeNs>(generator() % 3000) * kMs);
-          break;
+        case 2: f.at(f.now + static_cast<TimeNs>(generator() % 3000) * kMs); break;
         default:
           if (open.count(conn)) f.say(conn, messages[generator() % (generator() % 3 ? 3 : std::size(messages))]);
       }
       if (!f.actions.empty() && f.actions.back().kind == Membership::Action::kAdmit && number(2)) f.admit();
-      CHECK(f.machine.jobs() <= 4);
+      CHECK(f.machine.jobs() <= 12);  // 4, and those that a rank has left
     }
     f.machine.on_stop("end", f.now);
     f.pump();
