@@ -1,6 +1,9 @@
 // The C boundary: checks every argument, turns Status into a code and keeps the sentence.
 #include "host/lib/c_api.h"
 
+#include <pthread.h>
+
+#include <atomic>
 #include <cstring>
 #include <exception>
 #include <new>
@@ -10,8 +13,18 @@
 
 using namespace gatun;
 
+namespace {
+
+// A child of fork() has the handles of its parent, but not its threads, and what it said would end the parent's job.
+std::atomic<uint32_t> forks{0};
+[[maybe_unused]] const int forks_are_counted = pthread_atfork(nullptr, nullptr, [] { ++forks; });
+
+}  // namespace
+
 struct gatun_comm {
   std::unique_ptr<Communicator> communicator;
+  const uint32_t made_after = forks;
+  bool inherited() const { return made_after != forks.load(std::memory_order_relaxed); }
   std::mutex mutex;
   std::string last_error;  // guarded by mutex
 };
@@ -36,8 +49,16 @@ Status invalid(std::string sentence) {
   return {Code::kInvalidArgument, std::move(sentence)};
 }
 
-Status no_comm(const char* function) {
-  return invalid(std::string(function) + ": comm is NULL; create it with gatun_comm_create");
+bool unusable(gatun_comm_t comm) {
+  return !comm || comm->inherited();
+}
+
+// Why a communicator is unusable. Kept for the thread: the lock of an inherited one may be held by a thread that is not
+// here.
+int refuse(const char* function, gatun_comm_t comm) {
+  return keep(nullptr, invalid(std::string(function) +
+                               (comm ? ": comm belongs to the process that this one was forked from; create one here"
+                                     : ": comm is NULL; create it with gatun_comm_create")));
 }
 
 // What a collective call brings, before it is checked.
@@ -84,7 +105,7 @@ Status check(const Arguments& a, const Communicator::Facts& facts, Contract* con
 }
 
 int run(gatun_comm_t comm, const Arguments& arguments) {
-  if (!comm) return keep(nullptr, no_comm(arguments.function));
+  if (unusable(comm)) return refuse(arguments.function, comm);
   Contract contract;
   Status status = check(arguments, comm->communicator->facts(), &contract);
   if (status.ok()) status = comm->communicator->run(contract, arguments.send, arguments.recv);
@@ -93,7 +114,7 @@ int run(gatun_comm_t comm, const Arguments& arguments) {
 
 int start(gatun_comm_t comm, const Arguments& arguments, const gatun_call_t* call, gatun_request_t* request) {
   if (request) *request = nullptr;
-  if (!comm) return keep(nullptr, no_comm(arguments.function));
+  if (unusable(comm)) return refuse(arguments.function, comm);
   Contract contract;
   Lane::Call options;
   Status status = check(arguments, comm->communicator->facts(), &contract);
@@ -154,7 +175,7 @@ const char* gatun_error_string(int code) {
 }
 
 const char* gatun_last_error(gatun_comm_t comm) {
-  if (!comm) return thread_error.c_str();
+  if (unusable(comm)) return thread_error.c_str();
   const std::lock_guard lock(comm->mutex);
   error_to_show = comm->last_error;
   return error_to_show.c_str();
@@ -188,24 +209,25 @@ int gatun_comm_create(gatun_comm_t* comm, int nranks, int rank, const gatun_opti
 }
 
 int gatun_comm_destroy(gatun_comm_t comm) {
-  if (!comm) return keep(nullptr, no_comm("gatun_comm_destroy"));
+  if (!comm) return refuse("gatun_comm_destroy", comm);
+  if (comm->inherited()) return GATUN_SUCCESS;  // forgotten, so that what owns it in both processes may let go of it
   delete comm;
   return GATUN_SUCCESS;
 }
 
 int gatun_comm_abort(gatun_comm_t comm) {
-  if (!comm) return keep(nullptr, no_comm("gatun_comm_abort"));
+  if (unusable(comm)) return refuse("gatun_comm_abort", comm);
   comm->communicator->abort_job("gatun_comm_abort was called on rank " + std::to_string(comm->communicator->facts().rank));
   return GATUN_SUCCESS;
 }
 
 int gatun_comm_async_error(gatun_comm_t comm) {
-  if (!comm) return keep(nullptr, no_comm("gatun_comm_async_error"));
+  if (unusable(comm)) return refuse("gatun_comm_async_error", comm);
   return keep(comm, comm->communicator->failure());
 }
 
 int gatun_comm_stats(gatun_comm_t comm, gatun_stats_t* stats) {
-  if (!comm) return keep(nullptr, no_comm("gatun_comm_stats"));
+  if (unusable(comm)) return refuse("gatun_comm_stats", comm);
   return keep(comm, write_stats(comm->communicator->facts(), comm->communicator->stats(), stats));
 }
 
@@ -269,7 +291,9 @@ int gatun_test(gatun_request_t* request) {
   if (!request || !*request)
     return keep(nullptr, invalid("gatun_test: the request is NULL; it is set to NULL when it is complete"));
   Request* pending = reinterpret_cast<Request*>(*request);
-  if (!static_cast<gatun_comm_t>(pending->owner)->communicator->test(pending)) return GATUN_IN_PROGRESS;
+  auto* comm = static_cast<gatun_comm_t>(pending->owner);
+  if (comm->inherited()) return refuse("gatun_test", comm);
+  if (!comm->communicator->test(pending)) return GATUN_IN_PROGRESS;
   return finish(request);
 }
 
@@ -277,9 +301,11 @@ int gatun_wait(gatun_request_t* request, int64_t timeout_ms) {
   if (!request || !*request)
     return keep(nullptr, invalid("gatun_wait: the request is NULL; it is set to NULL when it is complete"));
   Request* pending = reinterpret_cast<Request*>(*request);
+  auto* comm = static_cast<gatun_comm_t>(pending->owner);
+  if (comm->inherited()) return refuse("gatun_wait", comm);
   const bool limited = timeout_ms >= 0 && timeout_ms < kNever / kMs / 2;
   const TimeNs until = limited ? now_ns() + timeout_ms * kMs : kNever;
-  if (!static_cast<gatun_comm_t>(pending->owner)->communicator->wait(pending, until)) return GATUN_IN_PROGRESS;
+  if (!comm->communicator->wait(pending, until)) return GATUN_IN_PROGRESS;
   return finish(request);
 }
 

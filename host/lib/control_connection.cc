@@ -84,6 +84,7 @@ Result<std::unique_ptr<ControlConnection>> ControlConnection::connect(const std:
   Result<std::vector<Endpoint>> endpoints = resolve(address, kDefaultPort);
   if (!endpoints.ok()) return endpoints.status();
   const TimeNs begin = now_ns();
+  bool refused = false;
   while (true) {
     int error = 0;
     for (const Endpoint& endpoint : endpoints.value()) {
@@ -91,6 +92,8 @@ Result<std::unique_ptr<ControlConnection>> ControlConnection::connect(const std:
       error = try_connect(endpoint, deadline, &fd);
       if (error == 0) return std::unique_ptr<ControlConnection>(new ControlConnection(std::move(fd), endpoint));
     }
+    refused = refused || error == ECONNREFUSED;
+    if (refused && error == ETIMEDOUT) error = ECONNREFUSED;  // no time was left for the last try
     const TimeNs now = now_ns();
     if (error != ECONNREFUSED || now >= std::min(deadline, begin + kStartingGrace)) {
       return connect_error(address, endpoints.value().back(), error, now - begin);
@@ -124,7 +127,10 @@ Status ControlConnection::read() {
     parser_.push(std::span(bytes, static_cast<size_t>(got)));
     return {};
   }
-  if (got == 0) return {Code::kSwitchLost, "gatund at " + name_ + " closed the connection: it was stopped or killed"};
+  if (got == 0) {
+    return {Code::kSwitchLost,
+            "gatund at " + name_ + " closed the connection: it was stopped or killed, or its log says why"};
+  }
   if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR) return {};
   return {Code::kSwitchLost, "the connection to gatund at " + name_ + " broke: " + system_error("read", errno).message()};
 }

@@ -1,5 +1,7 @@
 // The C API at its edges: arguments, one rank, many communicators, cycles that must leak nothing, and joins that must fail.
 #include <dirent.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <catch2/catch.hpp>
 #include <cstring>
@@ -128,10 +130,12 @@ TEST_CASE("one_rank__is_identity_without_a_switch", "[lib][system]") {
 }
 
 TEST_CASE("join__no_daemon_says_how_to_start_one", "[lib][system]") {
-  const auto [code, text] = failed_join(2, 0, {.address = "127.0.0.1:1"});
-  CHECK(code == GATUN_SWITCH_LOST);
-  CHECK(says(text, "no gatund at 127.0.0.1:1 (connection refused)"));
-  CHECK(says(text, "`gatund`"));
+  for (const int64_t join_timeout_ms : {25, 20'000}) {  // shorter than the wait for a daemon that starts, and longer
+    const auto [code, text] = failed_join(2, 0, {.address = "127.0.0.1:1", .join_timeout_ms = join_timeout_ms});
+    CHECK(code == GATUN_SWITCH_LOST);
+    CHECK(says(text, "no gatund at 127.0.0.1:1 (connection refused)"));
+    CHECK(says(text, "`gatund`"));
+  }
 }
 
 TEST_CASE("join__bad_address_is_named", "[lib][system]") {
@@ -187,6 +191,35 @@ TEST_CASE("join__world_sizes_that_differ_are_named", "[lib][system]") {
   }
 }
 
+// What a forked child does with its parent's communicator fails or does nothing; the parent's job goes on.
+TEST_CASE("fork__a_child_cannot_end_its_parents_job", "[lib][system]") {
+  const LocalSwitch local;
+  run_ranks(2, {.address = local.address()}, [](int rank, Comm& comm) {
+    Exercise before({.count = 3000}, rank, 2);
+    int code = before.run(comm);
+    Exercise pending({.count = 10}, rank, 2);
+    gatun_request_t request = nullptr;
+    if (code == 0 && rank == 0) code = pending.start(comm, nullptr, &request);
+    if (code != 0) return expect_code(0, code, comm, "before");
+    const pid_t child = ::fork();
+    if (child == 0) {
+      float value = 1;
+      int wrong = gatun_allreduce(&value, &value, 1, GATUN_F32, GATUN_SUM, comm) == GATUN_INVALID_ARGUMENT ? 0 : 1;
+      if (!std::strstr(gatun_last_error(comm), "forked")) wrong |= 2;
+      if (request && gatun_wait(&request, 0) != GATUN_INVALID_ARGUMENT) wrong |= 4;
+      if (gatun_comm_abort(comm) != GATUN_INVALID_ARGUMENT) wrong |= 8;
+      if (gatun_comm_async_error(comm) != GATUN_INVALID_ARGUMENT) wrong |= 16;
+      if (gatun_comm_destroy(comm) != GATUN_SUCCESS) wrong |= 32;
+      ::_exit(wrong);
+    }
+    int status = -1;
+    if (::waitpid(child, &status, 0) != child || status != 0) return "child: status " + std::to_string(status);
+    code = request ? gatun_wait(&request, -1) : pending.run(comm);
+    if (code != 0) return expect_code(0, code, comm, "after");
+    return pending.verify();
+  });
+}
+
 // Many groups at once over the same ranks, each used by its own thread on every rank.
 TEST_CASE("communicators__fifty_in_one_process", "[lib][system]") {
   const LocalSwitch local;
@@ -204,6 +237,31 @@ TEST_CASE("communicators__fifty_in_one_process", "[lib][system]") {
   }
   for (std::thread& thread : threads) thread.join();
   CHECK(wrong == 0);
+}
+
+// Ranks that leave and come again under one name, each at its own pace: a rank is back before another has left.
+TEST_CASE("cycles__same_name_without_waiting_for_each_other", "[lib][system]") {
+  const LocalSwitch local;
+  std::vector<std::string> wrong(3);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < 3; ++rank) {
+    threads.emplace_back([&, rank] {
+      for (int round = 0; round < 30 && wrong[static_cast<size_t>(rank)].empty(); ++round) {
+        Comm comm(3, rank, {.address = local.address()});
+        Exercise exercise({.count = 100, .salt = static_cast<uint64_t>(round)}, rank, 3);
+        std::string& mine = wrong[static_cast<size_t>(rank)];
+        if (comm.code() != 0) {
+          mine = "round " + std::to_string(round) + ": " + comm.error();
+        } else if (const int code = exercise.run(comm)) {
+          mine = expect_code(0, code, comm, "round " + std::to_string(round));
+        } else {
+          mine = exercise.verify();
+        }
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const std::string& text : wrong) CHECK(text == "");
 }
 
 TEST_CASE("cycles__leak_no_descriptor_thread_or_tree", "[lib][system]") {
