@@ -58,8 +58,17 @@ Status Settings::read_file(const std::string& path) {
   for (auto&& [key, node] : parsed.table()) {
     std::string value;
     std::string name(key.str());
-    bool scalar = value_text(node, &value);
-    if (!scalar && !nearest(name).empty()) value = "not a string or a whole number";
+    if (!value_text(node, &value)) {
+      for (const Row& row : table()) {
+        if (name != row.key) continue;
+        return Status(Code::kInvalidArgument, place(key.source()) + ": " + name +
+                                                  " is neither a string nor a whole number; it must be " + row.expected);
+      }
+      if (node.is_table()) {
+        return Status(Code::kInvalidArgument,
+                      place(key.source()) + ": there is a table '" + name + "'; settings stand at the top level");
+      }
+    }
     if (Status status = set(name, value, Source::kFile, place(key.source())); !status.ok()) return status;
   }
   file_ = path;

@@ -107,7 +107,12 @@ void print_text(const Json& json, const Settings& settings) {
 int info_main(const std::vector<std::string>& arguments) {
   std::vector<std::string> rest = arguments;
   Settings settings;
-  if (const Status status = settings.load(&rest); !status.ok()) {
+  const Status status = settings.load(&rest);
+  if (std::any_of(rest.begin(), rest.end(), [](const auto& flag) { return flag == "--help" || flag == "-h"; })) {
+    fmt::print("Usage: gatun info [--json] [SETTINGS]\n\n{}", Settings::help());
+    return 0;
+  }
+  if (!status.ok()) {
     std::fprintf(stderr, "gatun info: %s\n", status.message());
     return 2;
   }
@@ -115,9 +120,6 @@ int info_main(const std::vector<std::string>& arguments) {
   for (const std::string& flag : rest) {
     if (flag == "--json") {
       as_json = true;
-    } else if (flag == "--help" || flag == "-h") {
-      fmt::print("Usage: gatun info [--json] [SETTINGS]\n\n{}", Settings::help());
-      return 0;
     } else {
       std::fprintf(stderr, "gatun info: unknown flag '%s'; it takes --json and the settings (gatun info --help)\n",
                    flag.c_str());

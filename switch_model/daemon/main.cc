@@ -3,12 +3,14 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <string>
 #include <vector>
 
 #include "host/base/log.h"
+#include "host/base/os.h"
 #include "host/base/settings.h"
 #include "switch_model/daemon/daemon.h"
 
@@ -45,10 +47,11 @@ Status take_flags(const std::vector<std::string>& args, Flags* flags) {
     } else if (arg == "--print-config") {
       flags->print_config = true;
     } else if (arg == "--port-file") {
-      if (++i == args.size()) return {Code::kInvalidArgument, "--port-file needs a path"};
-      flags->port_file = args[i];
+      flags->port_file = ++i < args.size() ? args[i] : "";
+      if (flags->port_file.empty()) return {Code::kInvalidArgument, "--port-file needs a path"};
     } else if (arg.rfind("--port-file=", 0) == 0) {
       flags->port_file = arg.substr(12);
+      if (flags->port_file.empty()) return {Code::kInvalidArgument, "--port-file needs a path"};
     } else {
       const std::string near = arg.rfind("--", 0) == 0 ? Settings::nearest(arg.substr(2, arg.find('=') - 2)) : "";
       return {Code::kInvalidArgument, "unknown argument '" + arg + "'" +
@@ -62,10 +65,10 @@ Status write_port(const std::string& path, uint16_t port) {
   // Written aside and renamed, so that a reader never sees half of it.
   const std::string aside = path + ".new";
   std::FILE* file = std::fopen(aside.c_str(), "w");
-  if (!file) return {Code::kSystem, "cannot write the port to " + path};
+  if (!file) return system_error("write the port to " + path, errno);
   std::fprintf(file, "%u\n", port);
   if (std::fclose(file) != 0 || std::rename(aside.c_str(), path.c_str()) != 0) {
-    return {Code::kSystem, "cannot write the port to " + path};
+    return system_error("write the port to " + path, errno);
   }
   return {};
 }

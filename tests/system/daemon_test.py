@@ -38,6 +38,7 @@ class Command(unittest.TestCase):
             (["--port"], ["--port needs a value"]),
             (["--memory=lots"], ["--memory is 'lots'", "256M"]),
             (["--config", "/nowhere"], ["/nowhere", "No such file"]),
+            (["--port-file", ""], ["--port-file needs a path"]),
         ):
             run = gatund(*arguments)
             self.assertEqual(run.returncode, 2, arguments)
@@ -60,6 +61,16 @@ class Command(unittest.TestCase):
         self.assertEqual(run.returncode, 1)
         self.assertIn("192.0.2.1", run.stderr)
         self.assertIn("listen", run.stderr)
+
+    def test_what_cannot_be_served(self):
+        for arguments, words in (
+            (["--lanes", "64", "--port", "65500"], ["65500", "64 lanes", "--port"]),
+            (["--port", "0", "--port-file", "/nowhere/port"], ["/nowhere/port", "No such file"]),
+        ):
+            run = gatund(*arguments)
+            self.assertEqual(run.returncode, 1, arguments)
+            for word in words:
+                self.assertIn(word, run.stderr)
 
     def test_port_in_use(self):
         with Daemon() as daemon:

@@ -205,6 +205,9 @@ class Errors(unittest.TestCase):
         self.named(gatun("perf", "--transport", "pigeon"), "--transport", "pigeon", "udp")
         self.named(gatun("perf", "-g", "2", "-J", "/nowhere/x.json"), "/nowhere/x.json")
         self.named(gatun("info", "--bogus"), "--bogus")
+        self.named(gatun("perf", GATUN_LANES="x"), "GATUN_LANES")
+        for command in ("perf", "info"):
+            self.assertIn("--lanes", gatun(command, "--help", GATUN_LANES="x").stdout)
 
     def test_root_that_is_no_rank(self):
         run = gatun("perf", "-g", "2", "--collective", "broadcast", "-r", "7", "-b", "4", "-e", "4")

@@ -127,7 +127,8 @@ TEST_CASE("read_file__errors_name_line_and_key", "[settings]") {
   CHECK(file_error("# x\ntrees = 0\n") == "FILE:2: trees is '0'; it must be a number from 1 to 16");
   CHECK(file_error("timeout = 30\n") == "FILE:1: timeout is '30'; it must be a time such as 30s or 500ms, at least 1ms");
   CHECK(file_error("trees = [1]\n") ==
-        "FILE:1: trees is 'not a string or a whole number'; it must be a number from 1 to 16");
+        "FILE:1: trees is neither a string nor a whole number; it must be a number from 1 to 16");
+  CHECK(file_error("[gatund]\ntrees = 1\n") == "FILE:1: there is a table 'gatund'; settings stand at the top level");
   CHECK(file_error("trees = 1\ntrees = 2\n").substr(0, 7) == "FILE:2:");
   CHECK(file_error("trees 1\n").substr(0, 7) == "FILE:1:");
   CHECK(file_error(std::string("\xff\xfe\0", 3)).substr(0, 7) == "FILE:1:");

@@ -204,6 +204,11 @@ int parse_options(const std::vector<std::string>& arguments, Options* options) {
   add_own_flags(app, *options, texts);
   std::vector<std::string> rest = with_units(arguments);
   std::string error = take_settings(&rest, options);
+  const auto is_help = [](const std::string& argument) { return argument == "--help" || argument == "-h"; };
+  if (std::any_of(rest.begin(), rest.end(), is_help)) {  // whatever else is wrong
+    std::fputs(app.help().c_str(), stdout);
+    return 0;
+  }
   if (!error.empty()) {
     std::fprintf(stderr, "gatun perf: %s\n", error.c_str());
     return 2;
@@ -211,9 +216,6 @@ int parse_options(const std::vector<std::string>& arguments, Options* options) {
   try {
     std::reverse(rest.begin(), rest.end());  // as CLI11 wants them
     app.parse(rest);
-  } catch (const CLI::CallForHelp&) {
-    std::fputs(app.help().c_str(), stdout);
-    return 0;
   } catch (const CLI::ParseError& error) {
     std::fprintf(stderr, "gatun perf: %s (gatun perf --help lists the flags)\n", error.what());
     return 2;

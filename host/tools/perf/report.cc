@@ -113,9 +113,13 @@ void Report::State::print_ranks(const RunInfo& info) {
     line(fmt::format("#  Rank {:2} Pid {:6} on {:>10}", rank, info.ranks[rank].pid, info.ranks[rank].host));
   }
   const gatun_stats_t& stats = info.stats;
-  line(fmt::format("# Switch: {}{}, transport {}, payload {} bytes, trees {}, window {}", stats.address,
-                   info.own_switch ? " (started for this run)" : "", stats.transport, stats.payload_bytes, stats.trees,
-                   stats.window));
+  if (std::strcmp(stats.transport, "self") == 0) {
+    line("# Switch: none, one rank needs none");
+  } else {
+    line(fmt::format("# Switch: {}{}, transport {}, payload {} bytes, trees {}, window {}", stats.address,
+                     info.own_switch ? " (started for this run)" : "", stats.transport, stats.payload_bytes, stats.trees,
+                     stats.window));
+  }
   for (const std::string& peer : info.peers) line("# " + peer);
 }
 
