@@ -68,6 +68,27 @@ TEST_CASE("failure__a_rank_that_never_calls_is_named", "[lib][system]") {
   }
 }
 
+// Connections that idle for several keep-alives stay; one operation too many afterwards ends with both sides' numbers.
+TEST_CASE("failure__after_a_long_idle_the_odd_operation_is_named", "[lib][system]") {
+  const LocalSwitch local({.keepalive = 1 * kSecond});
+  std::atomic<bool> failed{false};
+  run_ranks(2, {.address = local.address(), .timeout_ms = 1000}, [&](int rank, Comm& comm) {
+    for (int round = 0; round < 2; ++round) {
+      Exercise exercise({.count = 100}, rank, 2);
+      if (const int code = exercise.run(comm)) return expect_code(0, code, comm, "round " + std::to_string(round));
+      if (round == 0) std::this_thread::sleep_for(std::chrono::milliseconds(2500));
+    }
+    if (rank == 1) {
+      while (!failed) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      return std::string();
+    }
+    Exercise odd({.count = 100}, rank, 2);
+    const int code = odd.run(comm);
+    failed = true;
+    return expect(GATUN_TIMEOUT, code, comm, {"(operation 2)", "rank 1", "has started only 2 operations, against 3"});
+  });
+}
+
 TEST_CASE("failure__timeout_of_one_call_counts_from_its_start", "[lib][system]") {
   const LocalSwitch local;
   run_ranks(2, {.address = local.address(), .transport = "shm"}, [&](int rank, Comm& comm) {

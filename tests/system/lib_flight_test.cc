@@ -1,4 +1,6 @@
 // Many operations in flight: from several threads, over lossy paths, near the wrap of every counter, in several groups.
+#include <algorithm>
+#include <array>
 #include <catch2/catch.hpp>
 #include <cstring>
 #include <random>
@@ -150,38 +152,57 @@ TEST_CASE("flight__tagged_operations_match_or_fail_on_all", "[lib][system]") {
   CHECK(matched > 0);
 }
 
-// Two groups over the same ranks, used in opposite order by the two halves.
+// Many groups over the same ranks, used in opposite order by the two halves.
 TEST_CASE("flight__groups_in_opposite_order", "[lib][system]") {
   const LocalSwitch local;
-  const RankOptions base{.address = local.address(), .transport = "shm"};
-  RankOptions other = base;
-  other.job = "other";
-  run_ranks(4, base, [&](int rank, Comm& first) {
-    Comm second(4, rank, other);
-    if (second.code() != 0) return second.error();
-    for (int round = 0; round < 100; ++round) {
-      Exercise a({.count = 5000, .salt = 1}, rank, 4), b({.count = 5000, .salt = 2}, rank, 4);
-      gatun_request_t requests[2] = {};
-      int code = 0;
-      if (rank % 2 == 0) {
-        code = a.start(first, nullptr, &requests[0]) | b.start(second, nullptr, &requests[1]);
-      } else {
-        code = b.start(second, nullptr, &requests[1]) | a.start(first, nullptr, &requests[0]);
+  constexpr size_t kGroups = 40;
+  run_ranks(4, {.address = local.address()}, [&](int rank, Comm& first) {
+    std::vector<Comm> groups;
+    for (size_t i = 1; i < kGroups; ++i) {
+      groups.emplace_back(4, rank, RankOptions{.address = local.address(), .job = "group " + std::to_string(i)});
+      if (groups.back().code() != 0) return groups.back().error();
+    }
+    groups.push_back(std::move(first));
+    for (int round = 0; round < 10; ++round) {
+      std::vector<std::unique_ptr<Exercise>> exercises(kGroups);
+      std::vector<gatun_request_t> requests(kGroups, nullptr);
+      const auto nth = [&](size_t i) { return rank % 2 == 0 ? i : kGroups - 1 - i; };
+      for (size_t i = 0; i < kGroups; ++i) {
+        const size_t group = nth(i);
+        exercises[group] = std::make_unique<Exercise>(Case{.count = 3000, .salt = group}, rank, 4);
+        const int code = exercises[group]->start(groups[group], nullptr, &requests[group]);
+        if (code != 0) return expect_code(0, code, groups[group], "start");
       }
-      if (code != 0) return std::string("start failed");
-      for (const int which : {rank % 2, 1 - rank % 2}) {
-        code = gatun_wait(&requests[which], -1);
-        if (code != 0) return expect_code(0, code, which == 0 ? first : second, "wait");
+      for (size_t i = 0; i < kGroups; ++i) {
+        const size_t group = nth(i);
+        const int code = gatun_wait(&requests[group], -1);
+        if (code != 0) return expect_code(0, code, groups[group], "wait");
+        if (std::string wrong = exercises[group]->verify(); !wrong.empty()) return wrong;
       }
-      if (!a.verify().empty() || !b.verify().empty()) return std::string("wrong values");
     }
     return std::string();
   });
 }
 
+// More ranks than a small mask holds, and an element more than a power of two of chunks.
+TEST_CASE("flight__many_ranks_and_odd_lengths", "[lib][system]") {
+  const LocalSwitch local;
+  for (const auto& [ranks, count] : {std::pair{33, uint64_t{10'007}}, std::pair{2, uint64_t{1'024'001}}}) {
+    run_ranks(ranks, {.address = local.address(), .trees = 2}, [ranks = ranks, count = count](int rank, Comm& comm) {
+      Exercise exercise({.count = count, .misalign = 1}, rank, ranks);
+      const int code = exercise.run(comm);
+      return code == 0 ? exercise.verify() : expect_code(0, code, comm, "allreduce");
+    });
+  }
+}
+
 // The bits of a sum do not depend on the order of arrival.
 TEST_CASE("flight__shuffled_arrival_gives_the_same_bits", "[lib][system]") {
   const LocalSwitch local;
+  std::vector<std::array<float, 4>> orders;  // every way to give these to four ranks
+  std::array<float, 4> parts = {-1e8f, 1.0f, 3.0f, 1e8f};
+  do orders.push_back(parts);
+  while (std::next_permutation(parts.begin(), parts.end()));
   std::vector<float> first;
   for (uint64_t seed = 1; seed <= 10; ++seed) {
     std::vector<std::vector<float>> results(4);
@@ -192,8 +213,7 @@ TEST_CASE("flight__shuffled_arrival_gives_the_same_bits", "[lib][system]") {
                               .wrap = lossy(seed, 0.01, 0.02, 0.05, 0)};
     run_ranks(4, options, [&](int rank, Comm& comm) {
       std::vector<float> send(2000), recv(2000);
-      const float parts[4] = {1e8f, 1.0f, -1e8f, 1.0f};
-      for (size_t i = 0; i < send.size(); ++i) send[i] = parts[(static_cast<size_t>(rank) + i) % 4];
+      for (size_t i = 0; i < send.size(); ++i) send[i] = orders[i % orders.size()][static_cast<size_t>(rank)];
       for (int round = 0; round < 5; ++round) {
         if (const int code = gatun_allreduce(send.data(), recv.data(), send.size(), GATUN_F32, GATUN_SUM, comm)) {
           return expect_code(0, code, comm, "allreduce");
@@ -207,6 +227,11 @@ TEST_CASE("flight__shuffled_arrival_gives_the_same_bits", "[lib][system]") {
       if (result.size() != first.size()) continue;  // that rank failed, and has said so
       CHECK(std::memcmp(result.data(), first.data(), first.size() * sizeof(float)) == 0);
     }
+  }
+  REQUIRE(first.size() == 2000);
+  for (size_t i = 0; i < orders.size(); ++i) {
+    const auto& [a, b, c, d] = orders[i];
+    CHECK(first[i] == ((a + b) + c) + d);  // the order of the ranks
   }
 }
 
