@@ -66,7 +66,9 @@ void PathAgreement::on_leave(uint32_t from, const mesh_wire::Leave& leave) {
 }
 
 void PathAgreement::on_end(uint32_t from, const std::string& why) {
-  if (!peers_[from].left) fail(Code::kRankLost, peers_[from].name + " " + why);
+  if (!peers_[from].left) return fail(Code::kRankLost, peers_[from].name + " " + why);
+  peers_[from].ended = true;
+  check_left();
 }
 
 void PathAgreement::on_suspect(const std::string& why) {
@@ -190,6 +192,12 @@ uint64_t PathAgreement::missing() const {
   return missing;
 }
 
+uint64_t PathAgreement::staying() const {
+  uint64_t staying = 0;
+  for (uint32_t rank = 0; rank < ranks(); ++rank) staying |= uint64_t{rank != rank_ && !peers_[rank].left} << rank;
+  return staying;
+}
+
 PathAgreement::Round PathAgreement::round() const {
   if (state_ != State::kRing || !announced_) return Round::kNone;
   size_t here = 0;
@@ -213,10 +221,10 @@ std::string PathAgreement::mismatch() const {
   return describe_difference(announce_.ordinal, by_rank);
 }
 
-// What waits for a rank that has left waits for ever.
+// What waits for a rank that has left waits for ever. Until its connection ends it still says what it holds.
 void PathAgreement::check_left() {
   for (const Peer& peer : peers_) {
-    if (!peer.left || !awaited(peer)) continue;
+    if (!(state_ == State::kFrozen ? peer.ended : peer.left) || !awaited(peer)) continue;
     std::string text = peer.name + " has left after " + std::to_string(peer.left_ordinal) + " operations; ";
     text += state_ == State::kFrozen ? "the switch was given up before all had their results (" + why_ + ")"
                                      : describe(announce_.contract) + " waits for it";

@@ -53,8 +53,10 @@ class PathAgreement {
 
   // Events. Whatever comes from others may change state(): look at it afterwards.
   void on_message(uint32_t from, const mesh_wire::Message& message);
-  void on_end(uint32_t from, const std::string& why);  // its connection has ended; harmless after its Leave
-  void on_suspect(const std::string& why);             // the switch seems dead; harmless on the ring
+  void on_end(uint32_t from, const std::string& why);  // its connection has ended; after its Leave only who waits fails
+  // What carries out a plan or an operation cannot go on (bytes of a rank that is gone, a deadline).
+  void on_failure(const Status& status) { fail(status.code(), status.message()); }
+  void on_suspect(const std::string& why);  // the switch seems dead; harmless on the ring
 
   // In kFreeze: what the frozen Worker holds. The message goes to all other ranks.
   mesh_wire::Message freeze(Holdings holdings);
@@ -83,6 +85,9 @@ class PathAgreement {
   Round round() const;
   std::string mismatch() const;  // kMismatch: the sentence, the same on all ranks
   uint64_t missing() const;      // ranks awaited: kFrozen, kRing
+  // Other ranks that have not said LEAVE. A rank that has ended all its operations says LEAVE and goes on serving as before
+  // (freezes, hands over) until there is none, or its patience ends: another may lack what only it retains.
+  uint64_t staying() const;
   const Status& status() const { return status_; }
   uint32_t ranks() const { return static_cast<uint32_t>(peers_.size()); }
 
@@ -91,7 +96,7 @@ class PathAgreement {
     std::string name;
     std::vector<mesh_wire::Announce> announced;  // of this epoch or the next, not yet behind us; at most kAnnouncedMax
     std::unique_ptr<mesh_wire::Frozen> frozen;   // of this epoch or the next
-    bool left = false;
+    bool left = false, ended = false;
     uint32_t left_ordinal = 0;
   };
 

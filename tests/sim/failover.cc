@@ -89,6 +89,7 @@ void Failover::set_first(Epoch& epoch, uint32_t first_ordinal) {
 void Failover::on_event(uint32_t index) {
   if (finished_) return;
   Event event = std::move(events_[index]);
+  events_[index] = {};  // has arrived: cannot get lost any more
   Epoch* epoch = event.epoch < epochs_.size() ? epochs_[event.epoch].get() : nullptr;
   switch (event.kind) {
     case Kind::kProbe:
@@ -146,7 +147,9 @@ void Failover::on_rank_event(Event& event) {
       if (host(event.rank).silent(world_.plan.failover.detect)) return suspect(event.rank, "no answer");
       return at(world_.now + world_.plan.failover.detect / 2, std::move(event));
     case Kind::kDie: return die(event.rank);
-    case Kind::kEnd: return member.path->on_end(event.from, "closed its connection");
+    case Kind::kEnd:
+      if (event.ordinal == 0) return member.path->on_end(event.from, "closed its connection");
+      return member.path->on_failure({Code::kRankLost, "rank " + std::to_string(event.from) + ". ended amidst its bytes"});
     case Kind::kMessage: {
       mesh_wire::Message message;
       const std::string wrong = mesh_wire::decode(event.message, &message);
@@ -258,15 +261,19 @@ void Failover::die(uint32_t rank) {
   }
   for (uint32_t to = 0; to < plan_.ranks; ++to) {
     if (to == rank) continue;
-    // What it has sent last may get lost with it.
+    // What it has sent last may get lost with it. Whoever waits for bytes of an operation sees that on its own.
+    uint32_t cut_off = 0;
     Stream random(world_.plan.seed, Draw::kMesh, plan_.line * 100 + to, 1);
     if (random.one_in(2)) {
       for (Event& event : events_) {
         const bool sent = event.kind == Kind::kMessage || event.kind == Kind::kPart || event.kind == Kind::kHanded;
-        if (sent && event.from == rank && event.rank == to) event.kind = Kind::kNotReady, event.epoch = 0;
+        if (sent && event.from == rank && event.rank == to) {
+          cut_off |= event.kind != Kind::kMessage;
+          event = {.kind = Kind::kNotReady, .rank = to};
+        }
       }
     }
-    mesh(rank, to, {.kind = Kind::kEnd});
+    mesh(rank, to, {.kind = Kind::kEnd, .ordinal = cut_off});
   }
   check_finished();
 }
@@ -275,7 +282,8 @@ void Failover::check_finished() {
   if (finished_ || world_.failed()) return;
   for (uint32_t rank = 0; rank < plan_.ranks; ++rank) {
     const Member& member = members_[rank];
-    if (!member.dead && !member.failed && !(died_ == kRanksMax && host(rank).done())) return;
+    const bool harmless = died_ == kRanksMax || members_[died_].left;
+    if (!member.dead && !member.failed && !(harmless && host(rank).done())) return;
   }
   finished_ = true;
   for (const auto& epoch : epochs_) {

@@ -56,7 +56,7 @@ class Failover {
   struct Member {
     std::unique_ptr<PathAgreement> path;
     size_t at = 0;  // epoch
-    bool dead = false, failed = false, planned = false;
+    bool dead = false, failed = false, planned = false, left = false;
     size_t ready = 0;                        // epoch that it can go over to; 0: none
     std::map<uint32_t, Exchange> exchanges;  // by ordinal
     uint32_t next_ordinal = 0;               // on the ring

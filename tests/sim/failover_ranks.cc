@@ -15,6 +15,11 @@ void Failover::step(uint32_t rank) {
   for (int i = 0; !world_.failed() && !finished_ && step_once(rank); ++i) {
     if (i == kStepsMax) world_.fail("storm", "rank %u steps for ever", rank);
   }
+  Member& member = members_[rank];
+  if (host(rank).done() && !member.left && !member.failed && !world_.failed() && !finished_) {
+    member.left = true;
+    mesh_all(rank, mesh_wire::Leave{static_cast<uint32_t>(plan_.calls.size())});
+  }
   check_finished();
 }
 

@@ -132,6 +132,11 @@ void Simulation::on_switch(uint32_t id) {
   for (Line& line : lines_) {
     if (line.failover) line.failover->on_crash(id);
   }
+  // Sometimes all of them at once, as when they are one daemon.
+  if (world_.healed() || crashes_ > plan_.failover.crashes || !random.one_in(4)) return;
+  for (const auto& other : switches_) {
+    if (other->up()) other->crash_at(world_.now);
+  }
 }
 
 void Simulation::after_host_ran(uint32_t index) {

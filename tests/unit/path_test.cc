@@ -229,6 +229,27 @@ TEST_CASE("on_leave__fails_only_who_waits", "[path]") {
         "rank 1 has left after 2 operations; allreduce of 1 f32, sum waits for it");
 }
 
+TEST_CASE("on_leave__a_rank_that_has_left_still_says_what_it_holds", "[path]") {
+  Ranks ranks(2, &kJob);
+  CHECK(ranks[0].staying() == 2);
+  ranks[0].on_message(1, mesh_wire::Leave{1});
+  CHECK(ranks[0].staying() == 0);
+  ranks[0].on_suspect("no answer");
+  ranks.freeze(0, kJob.first_op + 1, kJob.first_op);
+  CHECK(ranks[0].state() == State::kFrozen);
+  SECTION("it does") {
+    ranks.deliver();
+    ranks.freeze(1, kJob.first_op + 1, kJob.first_op + 1);
+    ranks.deliver();
+    CHECK(ranks[0].state() == State::kRecover);
+  }
+  SECTION("it has gone") {
+    ranks[0].on_end(1, "closed its connection");
+    CHECK(ranks[0].status().code() == Code::kRankLost);
+    CHECK(std::string(ranks[0].status().message()).find("rank 1 has left after 1 operations") == 0);
+  }
+}
+
 TEST_CASE("on_abort__fails_all", "[path]") {
   Ranks ranks(2);
   ranks[0].on_message(1, mesh_wire::Abort{"tired", true});
