@@ -11,7 +11,8 @@
 //   kRing        a ring epoch. An operation is announced when all before it have ended; round() says when all ranks have
 //                announced it, and whether they agree; then it runs on the ring, and complete() ends it. If all
 //                announcements of an operation carried the same ready job, complete() begins that job's epoch: kSwitch.
-//   kFailed      a rank is gone or confused: status() says it. For good.
+//   kFailed      a rank is gone or confused: status() says it. For good. Its message goes to all as ABORT: others may wait
+//                for this rank while they have no reason of their own to fail.
 //
 // Ordinals count all operations of the communicator from 0. In a switch epoch operation k of the Worker has ordinal
 // first_ordinal() + (k - its first_op). An operation that has no chunks here (the Worker allows that) counts too, but need

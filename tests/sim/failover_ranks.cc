@@ -49,9 +49,10 @@ void Failover::on_failed(uint32_t rank) {
   give_up(member.at);
   const Status& status = member.path->status();
   if (world_.trace) world_.log("rank %u of job %u fails: %s", rank, plan_.line, status.message());
-  const bool named = std::string(status.message()).find("rank " + std::to_string(died_) + ".") == 0;
-  if (died_ == kRanksMax || status.code() != Code::kRankLost || !named)
-    world_.fail("blame", "rank %u fails: %s", rank, status.message());
+  const bool named = std::string(status.message()).find("rank " + std::to_string(died_) + ".") != std::string::npos;
+  const bool lost = status.code() == Code::kRankLost || status.code() == Code::kAborted;
+  if (died_ == kRanksMax || !lost || !named) world_.fail("blame", "rank %u fails: %s", rank, status.message());
+  mesh_all(rank, mesh_wire::Abort{status.message()});
 }
 
 Failover::Exchange& Failover::exchange(uint32_t rank, uint32_t ordinal) {
