@@ -24,6 +24,7 @@ void write(Writer& w, const Join& m) {
   w.u32(m.window);
   w.u32(m.payload_bytes);
   w.u8(static_cast<uint8_t>(m.transport));
+  w.u8(static_cast<uint8_t>(m.fallback));
   w.u32(m.path_payload_bytes);
   w.u32(m.receive_bytes);
   w.u32(m.join_timeout_ms);
@@ -31,6 +32,7 @@ void write(Writer& w, const Join& m) {
   w.text(m.host, kNameBytesMax);
   w.text(m.host_identity, kNameBytesMax);
   w.text(m.software, kNameBytesMax);
+  w.text(m.card, kCardBytesMax);
 }
 void read(Reader& r, Join& m) {
   m.job = r.text(kNameBytesMax);
@@ -40,6 +42,7 @@ void read(Reader& r, Join& m) {
   m.window = r.u32();
   m.payload_bytes = r.u32();
   m.transport = static_cast<TransportChoice>(r.u8_below(3));
+  m.fallback = static_cast<FallbackChoice>(r.u8_below(3));
   m.path_payload_bytes = r.u32();
   m.receive_bytes = r.u32();
   m.join_timeout_ms = r.u32();
@@ -47,6 +50,7 @@ void read(Reader& r, Join& m) {
   m.host = r.text(kNameBytesMax);
   m.host_identity = r.text(kNameBytesMax);
   m.software = r.text(kNameBytesMax);
+  m.card = r.text(kCardBytesMax);
 }
 
 void write(Writer& w, const Admit& m) {
@@ -178,6 +182,16 @@ void read(Reader& r, Stalled& m) {
   m.text = r.text();
 }
 
+void write(Writer& w, const Peers& m) {
+  const size_t count = std::min(m.cards.size(), kListMax);
+  w.u16(static_cast<uint16_t>(count));
+  for (size_t i = 0; i < count; ++i) w.text(m.cards[i], kCardBytesMax);
+}
+void read(Reader& r, Peers& m) {
+  m.cards.resize(r.count(kListMax));
+  for (std::string& card : m.cards) card = r.text(kCardBytesMax);
+}
+
 // Makes the alternative with this index and reads it.
 template <size_t I = 0>
 void read_alternative(size_t index, Reader& reader, Message* message) {
@@ -188,7 +202,7 @@ void read_alternative(size_t index, Reader& reader, Message* message) {
 }
 
 constexpr const char* kNames[] = {"Join",  "Admit", "Ready", "Start", "KeepAlive", "Report",  "Mismatch",
-                                  "Leave", "Abort", "Lost",  "Left",  "Refused",   "Closing", "Stalled"};
+                                  "Leave", "Abort", "Lost",  "Left",  "Refused",   "Closing", "Stalled", "Peers"};
 static_assert(std::size(kNames) == std::variant_size_v<Message>);
 
 }  // namespace
@@ -202,12 +216,30 @@ const char* name(TransportChoice choice) {
   return "unknown transport";
 }
 
+const char* name(FallbackChoice choice) {
+  switch (choice) {
+    case FallbackChoice::kOff: return "off";
+    case FallbackChoice::kRing: return "ring";
+    case FallbackChoice::kExact: return "exact";
+  }
+  return "unknown fallback";
+}
+
 const char* name(const Message& message) {
   return kNames[message.index()];
 }
 
 bool transport_choice(std::string_view text, TransportChoice* choice) {
   for (TransportChoice candidate : {TransportChoice::kAuto, TransportChoice::kShm, TransportChoice::kUdp}) {
+    if (text != name(candidate)) continue;
+    *choice = candidate;
+    return true;
+  }
+  return false;
+}
+
+bool fallback_choice(std::string_view text, FallbackChoice* choice) {
+  for (FallbackChoice candidate : {FallbackChoice::kOff, FallbackChoice::kRing, FallbackChoice::kExact}) {
     if (text != name(candidate)) continue;
     *choice = candidate;
     return true;

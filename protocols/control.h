@@ -22,11 +22,15 @@ inline constexpr uint8_t kVersion = 1;  // grows with kWireVersion too: a job's 
 inline constexpr size_t kFrameBytesMax = 64 * 1024;  // length field's limit
 inline constexpr size_t kTextBytesMax = 4096;        // longer texts are cut by encode() and refused by the parser
 inline constexpr size_t kNameBytesMax = 128;         // job names, host names
-inline constexpr size_t kListMax = 64;               // trees of an Admit, ranks of a Stalled
+inline constexpr size_t kCardBytesMax = 512;         // how the other ranks reach one
+inline constexpr size_t kListMax = 64;               // trees of an Admit, ranks of a Stalled, cards of a Peers
 
 enum class TransportChoice : uint8_t { kAuto = 0, kShm = 1, kUdp = 2 };
+enum class FallbackChoice : uint8_t { kOff = 0, kRing = 1, kExact = 2 };
 const char* name(TransportChoice choice);
+const char* name(FallbackChoice choice);
 bool transport_choice(std::string_view name, TransportChoice* choice);
+bool fallback_choice(std::string_view name, FallbackChoice* choice);
 
 // Worker to controller: I want to be rank `rank` of `size` in job `job`.
 struct Join {
@@ -38,6 +42,7 @@ struct Join {
   uint32_t window = 0;
   uint32_t payload_bytes = 0;
   TransportChoice transport = TransportChoice::kAuto;
+  FallbackChoice fallback = FallbackChoice::kOff;
   // Facts of this rank.
   uint32_t path_payload_bytes = 0;  // what one UDP packet to the switch carries, without Gatun's header
   uint32_t receive_bytes = 0;       // its UDP receive buffer as its transport states it; 0 = no limit
@@ -46,6 +51,7 @@ struct Join {
   std::string host;           // host name, for messages
   std::string host_identity;  // equal texts share memory (os.h)
   std::string software;       // "gatun 0.1.0", for messages
+  std::string card;           // how the other ranks reach this one without the switch; "" = they cannot, or know it already
 };
 
 // Controller to worker: all ranks are here and the switch has room. Attach, prove every tree's data path, then say Ready.
@@ -120,8 +126,13 @@ struct Stalled {
   std::string text;
 };
 
+// Controller to every rank, when all have joined and before the admission is tried: their cards, by rank.
+struct Peers {
+  std::vector<std::string> cards;
+};
+
 using Message = std::variant<Join, Admit, Ready, Start, KeepAlive, Report, Mismatch, Leave, Abort, Lost, Left, Refused,
-                             Closing, Stalled>;
+                             Closing, Stalled, Peers>;
 
 const char* name(const Message& message);  // "Join"
 

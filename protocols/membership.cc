@@ -37,6 +37,7 @@ constexpr Agreement kAgreements[] = {
     {"window", [](const Join& j) { return setting_text(j.window); }},
     {"payload", [](const Join& j) { return setting_text(j.payload_bytes); }},
     {"transport", [](const Join& j) { return std::string(control::name(j.transport)); }},
+    {"fallback", [](const Join& j) { return std::string(control::name(j.fallback)); }},
 };
 
 }  // namespace
@@ -240,6 +241,12 @@ void Membership::plan(Job& job) {
     const bool shares_memory =
         !config_.facts.host_identity.empty() && member->join.host_identity == config_.facts.host_identity;
     job.plan.shm.push_back(shares_memory && member->join.transport != control::TransportChoice::kUdp);
+  }
+  // Before anything can be refused: without the switch the ranks go on among themselves.
+  control::Peers peers;
+  for (const Join& join : joins) peers.cards.push_back(join.card);
+  if (std::none_of(peers.cards.begin(), peers.cards.end(), [](const std::string& card) { return card.empty(); })) {
+    for (const auto& member : job.members) sends_.emplace_back(member->conn, peers);
   }
   const Result<Sizing> sizing = size_job(config_.facts, joins, job.plan.shm);
   if (!sizing.ok()) return refuse_all(job, "job " + quoted(job.plan.name) + ": " + sizing.status().message());

@@ -88,11 +88,13 @@ void read(Reader& r, Frozen& m) {
 
 void write(Writer& w, const Abort& m) {
   w.text(m.text);
-  w.u8(m.timed_out);
+  w.u8(static_cast<uint8_t>((m.timed_out ? 1 : 0) | (m.lost ? 2 : 0)));
 }
 void read(Reader& r, Abort& m) {
   m.text = r.text();
-  m.timed_out = r.u8_below(2) != 0;
+  const uint8_t why = r.u8_below(4);
+  m.timed_out = why & 1;
+  m.lost = why & 2;
 }
 
 void write(Writer& w, const Leave& m) {

@@ -41,6 +41,7 @@ struct Frozen {
 struct Abort {  // I give up for all of us
   std::string text;
   bool timed_out = false;
+  bool lost = false;  // because another rank is lost
   bool operator==(const Abort&) const = default;
 };
 struct Leave {  // orderly end, after so many operations

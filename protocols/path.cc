@@ -33,7 +33,8 @@ void PathAgreement::on_message(uint32_t from, const mesh_wire::Message& message)
   if (const auto* frozen = std::get_if<mesh_wire::Frozen>(&message)) return on_frozen(from, *frozen);
   if (const auto* leave = std::get_if<mesh_wire::Leave>(&message)) return on_leave(from, *leave);
   const auto& abort = std::get<mesh_wire::Abort>(message);
-  fail(abort.timed_out ? Code::kTimeout : Code::kAborted, peers_[from].name + " gave up: " + abort.text);
+  if (abort.lost) return fail(Code::kRankLost, abort.text);
+  fail(abort.timed_out ? Code::kTimeout : Code::kAborted, peers_[from].name + (abort.timed_out ? " gave up: " : " aborted the job: ") + abort.text);
 }
 
 void PathAgreement::on_announce(uint32_t from, const mesh_wire::Announce& announce) {
@@ -66,7 +67,7 @@ void PathAgreement::on_leave(uint32_t from, const mesh_wire::Leave& leave) {
 }
 
 void PathAgreement::on_end(uint32_t from, const std::string& why) {
-  if (!peers_[from].left) return fail(Code::kRankLost, peers_[from].name + " " + why);
+  if (!peers_[from].left) return fail(Code::kRankLost, peers_[from].name + " is lost: it " + why);
   peers_[from].ended = true;
   check_left();
 }
@@ -74,6 +75,7 @@ void PathAgreement::on_end(uint32_t from, const std::string& why) {
 void PathAgreement::on_suspect(const std::string& why) {
   if (state_ != State::kSwitch) return;
   why_ = why;
+  by_ = rank_;
   state_ = State::kFreeze;
 }
 
@@ -98,7 +100,8 @@ void PathAgreement::look_at_frozen() {
     if (said->epoch != epoch_ || said->job != job_.handle || said->first_ordinal != first_ordinal_)
       return confused(from, "gives up another switch than ours");
     if (state_ != State::kSwitch) continue;
-    why_ = said->why + ", says " + peers_[from].name;
+    why_ = said->why;  // ours to all is the same
+    by_ = from;
     state_ = State::kFreeze;
   }
   const bool enough = mutated(Mutation::kPlanOfMajority) ? frozen > ranks() / 2 : frozen == ranks();

@@ -80,7 +80,8 @@ class PathAgreement {
   uint32_t job() const { return job_.handle; }               // of the switch epoch; 0 on the ring
   uint32_t first_ordinal() const { return first_ordinal_; }  // of the epoch
   uint32_t ring_ordinal() const;                             // kRecover: the first operation behind the plan
-  const std::string& why() const { return why_; }            // the switch was given up, with the rank that said so
+  const std::string& why() const { return why_; }            // the switch was given up
+  uint32_t by() const { return by_; }                        // the rank that said it first, as far as is known here
   const RecoveryPlan& plan() const { return *plan_; }        // kRecover
   uint32_t plan_ordinal(uint32_t op) const { return first_ordinal_ + (op - job_.first_op); }
   Round round() const;
@@ -123,6 +124,7 @@ class PathAgreement {
   mesh_wire::Announce announce_;  // ours, with announced_
   Job announced_ready_;           // the job that announce_ names
   std::string why_;
+  uint32_t by_ = 0;
   std::unique_ptr<RecoveryPlan> plan_;
   Status status_;
 };

@@ -94,6 +94,15 @@ constexpr Settings::Row kTable[] = {
      [](Text t, Values* v) {
        return parse_choice(t, {"auto", "shm", "udp"}, &v->transport);
      }},
+    {"fallback", "ring", "ring, exact or off",
+     "how operations go on without the switch: a ring; exact, which gives the switch's very bits; or an error",
+     [](Text t, Values* v) {
+       return parse_choice(t, {"ring", "exact", "off"}, &v->fallback);
+     }},
+    {"rendezvous", "127.0.0.1:7119", "host:port of rank 0", "where ranks meet that find no switch and were given no store",
+     [](Text t, Values* v) { return parse_text(t, 255, &v->rendezvous); }},
+    {"detect", "500ms", "a time such as 500ms, at least 10ms", "a switch that answers nothing for this long is taken for dead",
+     [](Text t, Values* v) { return parse_time(t, 10 * kMs, &v->detect); }},
     {"trees", "1", "a number from 1 to 16", "aggregation trees of the job",
      [](Text t, Values* v) { return parse_number(t, 1, kTreesMax, &v->trees); }},
     {"window", "auto", "a power of two from 2 to 4096, or auto", "chunks in flight per tree", parse_window},

@@ -28,6 +28,9 @@ struct SettingValues {
   uint16_t port = 0;    // of gatund: TCP control; UDP data from the same number up, one per lane; 0 = any free
   std::string job;
   std::string transport;  // "auto", "shm", "udp"
+  std::string fallback;   // "ring", "exact", "off"
+  std::string rendezvous; // where rank 0 serves ranks that find neither a switch nor a store: "host:port"
+  TimeNs detect = 0;      // a switch that answers nothing for this long is dead
   uint32_t trees = 0;
   uint32_t window = 0;         // chunks per tree, power of two; 0 = chosen at join
   uint32_t payload_bytes = 0;  // most payload of one packet, multiple of 64; 0 = what the path carries
@@ -44,7 +47,7 @@ struct SettingValues {
   std::string log;  // "error", "warn", "info", "debug"
 };
 
-inline constexpr int kSettings = 19;
+inline constexpr int kSettings = 22;
 
 class Settings {
  public:

@@ -2,6 +2,7 @@
 // that every tree's switch hears this rank and this rank hears it.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <string>
@@ -45,6 +46,7 @@ Result<Attachment> attach(const AttachRequest& request, TimeNs deadline);
 
 // Sends probes until every tree has answered. kTimeout: one is silent, and the sentence says between which addresses.
 // kSwitchLost: small packets pass where full ones do not.
-Status prove(const control::Admit& admit, const Attachment& attachment, TimeNs patience);
+// kAborted: *stop was set (null: nothing stops it).
+Status prove(const control::Admit& admit, const Attachment& attachment, TimeNs patience, const std::atomic<bool>* stop);
 
 }  // namespace gatun

@@ -78,24 +78,24 @@ Status invalid(const Arguments& a, const std::string& what) {
 }
 
 // Nothing here allocates unless something is wrong.
-Status check(const Arguments& a, const Communicator::Facts& facts, Contract* contract) {
+Status check(const Arguments& a, const Communicator& communicator, Contract* contract) {
   if (a.type < 0 || !valid_type(static_cast<unsigned>(a.type))) {
     return invalid(a, "type " + std::to_string(a.type) + " is none of gatun_type_t");
   }
   if (a.op < 0 || !valid_op(static_cast<unsigned>(a.op))) {
     return invalid(a, "op " + std::to_string(a.op) + " is none of gatun_op_t");
   }
-  if (a.root < 0 || static_cast<uint32_t>(a.root) >= facts.ranks) {
+  if (a.root < 0 || static_cast<uint32_t>(a.root) >= communicator.ranks()) {
     return invalid(
-        a, "root " + std::to_string(a.root) + " is out of range; the ranks are 0 to " + std::to_string(facts.ranks - 1));
+        a, "root " + std::to_string(a.root) + " is out of range; the ranks are 0 to " + std::to_string(communicator.ranks() - 1));
   }
   contract->collective = a.collective;
   contract->type = static_cast<Type>(a.type);
   contract->op = static_cast<Op>(a.op);
   contract->root = static_cast<uint32_t>(a.root);
   contract->count = a.count;
-  const int64_t send_bytes = Operation::send_bytes(*contract, facts.rank, facts.ranks);
-  const int64_t recv_bytes = Operation::receive_bytes(*contract, facts.rank, facts.ranks);
+  const int64_t send_bytes = Operation::send_bytes(*contract, communicator.rank(), communicator.ranks());
+  const int64_t recv_bytes = Operation::receive_bytes(*contract, communicator.rank(), communicator.ranks());
   if (send_bytes < 0 || recv_bytes < 0) {
     return invalid(a, "count " + std::to_string(a.count) + " of " + name(contract->type) + " is more than memory can hold");
   }
@@ -107,7 +107,7 @@ Status check(const Arguments& a, const Communicator::Facts& facts, Contract* con
 int run(gatun_comm_t comm, const Arguments& arguments) {
   if (unusable(comm)) return refuse(arguments.function, comm);
   Contract contract;
-  Status status = check(arguments, comm->communicator->facts(), &contract);
+  Status status = check(arguments, *comm->communicator, &contract);
   if (status.ok()) status = comm->communicator->run(contract, arguments.send, arguments.recv);
   return keep(comm, status);
 }
@@ -117,7 +117,7 @@ int start(gatun_comm_t comm, const Arguments& arguments, const gatun_call_t* cal
   if (unusable(comm)) return refuse(arguments.function, comm);
   Contract contract;
   Lane::Call options;
-  Status status = check(arguments, comm->communicator->facts(), &contract);
+  Status status = check(arguments, *comm->communicator, &contract);
   if (status.ok()) status = read_call(arguments.function, call, &options, &contract.tag);
   if (status.ok() && !request && !options.done) {
     status = invalid(std::string(arguments.function) +
@@ -194,11 +194,13 @@ int gatun_comm_create(gatun_comm_t* comm, int nranks, int rank, const gatun_opti
   }
   try {
     std::vector<std::string> warnings;
-    Result<SettingValues> settings = load_settings(options, &warnings);
+    std::unique_ptr<Store> store;
+    Result<SettingValues> settings = load_settings(options, &warnings, &store);
     if (!settings.ok()) return keep(nullptr, settings.status());
     Result<std::unique_ptr<Communicator>> made = Communicator::create({.settings = std::move(settings.value()),
                                                                        .rank = static_cast<uint32_t>(rank),
-                                                                       .ranks = static_cast<uint32_t>(nranks)});
+                                                                       .ranks = static_cast<uint32_t>(nranks),
+                                                                       .store = std::move(store)});
     if (!made.ok()) return keep(nullptr, made.status());
     for (const std::string& warning : warnings) made.value()->log().warn("%s", warning.c_str());
     *comm = make_handle(std::move(made.value()));
@@ -217,7 +219,7 @@ int gatun_comm_destroy(gatun_comm_t comm) {
 
 int gatun_comm_abort(gatun_comm_t comm) {
   if (unusable(comm)) return refuse("gatun_comm_abort", comm);
-  comm->communicator->abort_job("gatun_comm_abort was called on rank " + std::to_string(comm->communicator->facts().rank));
+  comm->communicator->abort_job("gatun_comm_abort was called on rank " + std::to_string(comm->communicator->rank()));
   return GATUN_SUCCESS;
 }
 

@@ -11,6 +11,8 @@ namespace gatun {
 gatun_comm_t make_handle(std::unique_ptr<Communicator> communicator);
 
 // Settings from their files and the environment, then what options says.
-Result<SettingValues> load_settings(const gatun_options_t* options, std::vector<std::string>* warnings);
+// store: the caller's, if the options name one.
+Result<SettingValues> load_settings(const gatun_options_t* options, std::vector<std::string>* warnings,
+                                    std::unique_ptr<Store>* store);
 
 }  // namespace gatun

@@ -30,6 +30,29 @@ Status read_struct(const char* function, const char* what, const T* from, T* to)
   return {};
 }
 
+class CallerStore final : public Store {
+ public:
+  explicit CallerStore(const gatun_store_t& functions) : functions_(functions) {}
+
+  Status set(const std::string& key, const std::string& value) override {
+    if (functions_.set(functions_.context, key.c_str(), value.c_str()) == 0) return {};
+    return {Code::kSystem, "the caller's store did not take key '" + key + "'"};
+  }
+  Result<std::string> get(const std::string& key, TimeNs deadline) override {
+    char value[kValueBytes] = "";
+    const TimeNs left = std::max<TimeNs>(deadline - now_ns(), kMs);
+    if (functions_.get(functions_.context, key.c_str(), value, sizeof value, left / kMs) == 0) {
+      value[sizeof value - 1] = 0;
+      return std::string(value);
+    }
+    return Status(Code::kTimeout, "the caller's store has no key '" + key + "'");
+  }
+
+ private:
+  static constexpr size_t kValueBytes = 1024;  // a card has at most 512
+  const gatun_store_t functions_;
+};
+
 struct OptionSetter {
   Settings* settings;
   Status status;
@@ -50,7 +73,8 @@ struct OptionSetter {
 
 }  // namespace
 
-Result<SettingValues> load_settings(const gatun_options_t* options, std::vector<std::string>* warnings) {
+Result<SettingValues> load_settings(const gatun_options_t* options, std::vector<std::string>* warnings,
+                                    std::unique_ptr<Store>* store) {
   Settings settings;
   if (Status status = settings.load(nullptr); !status.ok()) return status;
   *warnings = settings.warnings();
@@ -66,7 +90,19 @@ Result<SettingValues> load_settings(const gatun_options_t* options, std::vector<
     setter.set("payload", known.payload_bytes);
     setter.set_ms("timeout", known.timeout_ms);
     setter.set_ms("join_timeout", known.join_timeout_ms);
+    setter.set("fallback", known.fallback);
+    setter.set("rendezvous", known.rendezvous);
+    setter.set_ms("detect", known.detect_ms);
     if (!setter.status.ok()) return setter.status;
+    if (known.store) {
+      gatun_store_t functions = GATUN_STORE_INIT;
+      if (Status status = read_struct("gatun_comm_create", "options->store", known.store, &functions); !status.ok())
+        return status;
+      if (!functions.set || !functions.get) {
+        return Status(Code::kInvalidArgument, "gatun_comm_create: options->store needs both set and get");
+      }
+      *store = std::make_unique<CallerStore>(functions);
+    }
   }
   return settings.values();
 }
@@ -108,6 +144,10 @@ Status write_stats(const Communicator::Facts& facts, const Lane::Stats& stats, g
   full.packets_dropped = stats.dropped + stats.transport.dropped_runt + stats.transport.dropped_no_buffer;
   full.packets_marked = stats.marked;
   full.operations = stats.operations;
+  full.ring_operations = stats.ring_operations;
+  full.ring_bytes = stats.ring_bytes;
+  full.failovers = stats.failovers;
+  std::snprintf(full.why, sizeof full.why, "%s", facts.why.c_str());
   full.size = out->size;
   std::memcpy(out, &full, std::min(out->size, sizeof full));
   return {};

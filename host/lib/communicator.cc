@@ -1,50 +1,28 @@
 #include "host/lib/communicator.h"
 
-#include <unistd.h>
-
 #include <algorithm>
+#include <chrono>
 #include <cstring>
+#include <system_error>
 
 namespace gatun {
 namespace {
 
-constexpr TimeNs kProbePatience = 5 * kSecond;
-constexpr TimeNs kLeaveWithin = 1 * kSecond;
-constexpr uint32_t kWindowInitial = 16;  // chunks; the congestion window grows from there
-
-control::Join make_request(const SettingValues& settings, uint32_t rank, uint32_t ranks, const Endpoint& controller) {
-  control::Join join{.job = settings.job,
-                     .rank = rank,
-                     .size = ranks,
-                     .trees = settings.trees,
-                     .window = settings.window,
-                     .payload_bytes = settings.payload_bytes};
-  control::transport_choice(settings.transport, &join.transport);
-  const PathFacts facts = udp_path_facts(controller);
-  join.path_payload_bytes = facts.payload_bytes;
-  join.receive_bytes = facts.receive_bytes;
-  join.join_timeout_ms = static_cast<uint32_t>(std::min<TimeNs>(settings.join_timeout / kMs, UINT32_MAX));
-  join.pid = static_cast<uint32_t>(::getpid());
-  join.host = host_name();
-  join.host_identity = host_identity();
-  join.software = "gatun " GATUN_VERSION_TEXT;
-  return join;
-}
+constexpr TimeNs kStartingGrace = 1 * kSecond;  // a daemon started together with us listens by then
+constexpr TimeNs kMeshWithin = 10 * kSecond;    // behind the join: the ranks are there already
+constexpr TimeNs kSeekFirst = 200 * kMs;        // between two looks for a switch, doubled up to
+constexpr TimeNs kSeekMax = 5 * kSecond;
+constexpr TimeNs kSeekJoin = 10 * kSecond;  // the other ranks look for it too
+constexpr TimeNs kSeekConnect = 1 * kSecond;
 
 }  // namespace
 
 Communicator::Communicator(Config config)
-    : config_(std::move(config)), log_("gatun[" + std::to_string(config_.rank) + "]", log_level(config_.settings.log)) {
-  facts_.rank = config_.rank;
-  facts_.ranks = config_.ranks;
-}
+    : config_(std::move(config)), log_("gatun[" + std::to_string(config_.rank) + "]", log_level(config_.settings.log)) {}
 
 Result<std::unique_ptr<Communicator>> Communicator::create(Config config) {
   std::unique_ptr<Communicator> communicator(new Communicator(std::move(config)));
-  if (communicator->config_.ranks == 1) {
-    communicator->facts_.transport = "self";
-    return communicator;
-  }
+  if (communicator->config_.ranks == 1) return communicator;
   if (Status status = communicator->connect(); !status.ok()) return status;
   return communicator;
 }
@@ -52,67 +30,161 @@ Result<std::unique_ptr<Communicator>> Communicator::create(Config config) {
 Communicator::~Communicator() {
   if (!lane_) return;
   lane_->drain();
-  client_->leave(kLeaveWithin);
+  stop_ = true;
+  lane_->stop_seeking();
+  {
+    const std::lock_guard lock(seek_mutex_);
+    seek_wake_.notify_all();
+  }
+  if (seeker_.joinable()) seeker_.join();
+  lane_->leave();
 }
 
+Result<std::unique_ptr<ControlConnection>> Communicator::reach_switch(TimeNs grace, TimeNs deadline) const {
+  return ControlConnection::connect(config_.settings.address, deadline, grace);
+}
+
+// How the ranks meet: by the caller's store if there is one, else by the controller, else by the rendezvous of rank 0. With
+// a store or rendezvous the mesh comes first, and then all try the switch or none does. In every case they agree at the end.
 Status Communicator::connect() {
   const SettingValues& settings = config_.settings;
   const TimeNs deadline = now_ns() + settings.join_timeout;
-  Result<std::unique_ptr<ControlConnection>> connection = ControlConnection::connect(settings.address, deadline);
-  if (!connection.ok()) return connection.status();
-  client_ = std::make_unique<ControlClient>(std::move(connection.value()));
-  facts_.address = client_->connection().name();
-
-  // The controller has the same deadline, and its sentence says who is missing: leave it the time to speak first.
-  const control::Join request = make_request(settings, config_.rank, config_.ranks, client_->connection().peer());
-  Result<control::Admit> admit = client_->join(request, deadline + 1 * kSecond);
-  if (!admit.ok()) return admit.status();
-  if (Status status = attach_and_prove(admit.value(), deadline); !status.ok()) {
-    // A path can be silent because another rank gave up first; then that rank's sentence says more.
-    if (Status end = client_->ended(); !end.ok() && status.code() == Code::kTimeout) return end;
-    if (status.code() == Code::kTimeout) status = Status(Code::kSwitchLost, status.message());
-    client_->give_up(status);
-    return status;
+  const bool fallback = settings.fallback != "off";
+  std::unique_ptr<MeshListener> listener;
+  if (fallback) {
+    Result<std::unique_ptr<MeshListener>> opened = MeshListener::open(settings.address);
+    if (!opened.ok()) return opened.status();
+    listener = std::move(opened.value());
   }
-  if (Status status = client_->ready(std::max(deadline, now_ns() + 2 * kProbePatience)); !status.ok()) return status;
-  return client_->run(this, TimeNs{admit->keepalive_ms} * kMs);
+  const std::string card = fallback ? listener->card().encode() : "";
+
+  Status no_switch;
+  std::unique_ptr<ControlConnection> connection;
+  std::unique_ptr<Ring> ring;
+  std::vector<std::string> cards;
+  {
+    Result<std::unique_ptr<ControlConnection>> reached = reach_switch(config_.store ? 0 : kStartingGrace, deadline);
+    if (reached.ok()) connection = std::move(reached.value());
+    no_switch = reached.status();
+  }
+  if (!connection && (!fallback || no_switch.code() == Code::kInvalidArgument)) return no_switch;
+  if (fallback && (config_.store || !connection)) {
+    std::unique_ptr<Store> rendezvous;
+    if (!config_.store) {
+      Result<std::unique_ptr<Store>> opened =
+          open_rendezvous(settings.rendezvous, settings.job, config_.rank, config_.ranks, deadline);
+      if (!opened.ok()) return {opened.status().code(), std::string(no_switch.message()) + "; and without a switch: " + opened.status().message()};
+      rendezvous = std::move(opened.value());
+    }
+    Store& store = config_.store ? *config_.store : *rendezvous;
+    Result<std::vector<std::string>> met =
+        exchange(store, "gatun/" + settings.job, config_.rank, config_.ranks, card, deadline);
+    if (!met.ok()) return met.status();
+    Result<std::unique_ptr<Ring>> made = make_ring(std::move(listener), met.value(), deadline);
+    if (!made.ok()) return made.status();
+    ring = std::move(made.value());
+    Result<bool> all = ring->all_same(connection ? 1 : 2 + config_.rank, deadline);
+    if (!all.ok()) return all.status();
+    if (!all.value() && no_switch.ok()) no_switch = Status(Code::kSwitchLost, "not every rank reaches the switch");
+    if (!all.value()) connection.reset();
+  }
+
+  std::unique_ptr<SwitchPath> path;
+  if (connection) {
+    Result<std::unique_ptr<SwitchPath>> joined =
+        SwitchPath::join(path_config(ring ? "" : card), std::move(connection), deadline, &cards);
+    if (joined.ok()) path = std::move(joined.value());
+    no_switch = joined.status();
+    if (!path && !ring && (!fallback || cards.size() != config_.ranks)) return no_switch;
+  }
+  if (fallback && !ring) {
+    Result<std::unique_ptr<Ring>> made = make_ring(std::move(listener), cards, std::max(deadline, now_ns() + kMeshWithin));
+    if (!made.ok()) return made.status();
+    ring = std::move(made.value());
+  }
+  if (ring) {
+    Result<bool> all = ring->all_same(path ? path->job().handle : 0, std::max(deadline, now_ns() + kMeshWithin));
+    if (!all.ok()) return all.status();
+    if (!all.value() && path) {
+      path->leave();
+      path.reset();
+      no_switch = Status(Code::kSwitchLost, "not every rank could join at the switch");
+    }
+    if (!path) log_.info("no switch: %s; operations go on without it (%s)", no_switch.message(), ring->engine());
+  }
+  return start_lane(std::move(path), std::move(ring), no_switch.message());
 }
 
-Status Communicator::attach_and_prove(const control::Admit& admit, TimeNs deadline) {
-  const TimeNs patience = std::clamp<TimeNs>(deadline - now_ns(), kSecond, kProbePatience);
-  Result<Attachment> attached =
-      attach({.admit = &admit, .controller = client_->connection().peer(), .rank = config_.rank, .wrap = config_.wrap},
-             now_ns() + patience);
-  if (!attached.ok()) return attached.status();
-  Attachment& attachment = attached.value();
-  if (Status status = prove(admit, attachment, patience); !status.ok()) return status;
+SwitchPath::Config Communicator::path_config(const std::string& card) const {
+  return {.settings = &config_.settings,
+          .rank = config_.rank,
+          .ranks = config_.ranks,
+          .card = card,
+          .retain = config_.settings.fallback != "off",
+          .stop = &stop_,
+          .wrap = config_.wrap};
+}
 
-  const auto trees = static_cast<uint32_t>(admit.trees.size());
-  facts_.trees = trees;
-  facts_.window = admit.window;
-  facts_.payload_bytes = admit.payload_bytes;
-  facts_.transport = control::name(admit.transport);
-  Datapath datapath({.job = admit.job,
-                     .payload_bytes = admit.payload_bytes,
-                     .worker = {.trees = trees,
-                                .window = admit.window,
-                                .window_initial = std::min(admit.window, kWindowInitial),
-                                .reliable = attachment.reliable,
-                                .rto_min = config_.settings.rto_min,
-                                .first_seq = admit.first_seq,
-                                .first_op = admit.first_op},
-                     .trees = attachment.trees,
-                     .checksum = !attachment.intact},
-                    std::move(attachment.links));
-  Lane::Events* events = this;
-  lane_ = std::make_unique<Lane>(
-      Lane::Config{.geometry = {.rank = config_.rank, .ranks = config_.ranks, .payload_bytes = admit.payload_bytes},
-                   .timeout = config_.settings.timeout,
-                   .stall_warning = config_.settings.stall_warning,
-                   .busy_poll = config_.settings.busy_poll > 0,
-                   .switch_name = facts_.address},
-      std::move(datapath), std::move(attachment.waiter), events, &log_);
+Result<std::unique_ptr<Ring>> Communicator::make_ring(std::unique_ptr<MeshListener> listener,
+                                                      const std::vector<std::string>& cards, TimeNs deadline) const {
+  std::string note;
+  Result<std::unique_ptr<Ring>> ring =
+      Ring::make(std::move(listener), config_.rank, cards, config_.settings.fallback, deadline, &note);
+  if (!note.empty()) log_.info("%s", note.c_str());
+  return ring;
+}
+
+Status Communicator::start_lane(std::unique_ptr<SwitchPath> path, std::unique_ptr<Ring> ring, const std::string& why) {
+  const bool seeks = ring != nullptr;
+  if (ring) engine_ = ring->engine();
+  lane_ = std::make_unique<Lane>(Lane::Config{.rank = config_.rank,
+                                              .ranks = config_.ranks,
+                                              .timeout = config_.settings.timeout,
+                                              .stall_warning = config_.settings.stall_warning,
+                                              .detect = config_.settings.detect,
+                                              .busy_poll = config_.settings.busy_poll > 0},
+                                 std::move(path), std::move(ring), why, &log_);
+  if (Status status = lane_->run_paths(); !status.ok() || !seeks) return status;
+  try {
+    seeker_ = std::thread([this] { seek(); });
+  } catch (const std::system_error& error) {
+    return {Code::kSystem, std::string("cannot start the thread that looks for a switch: ") + error.what()};
+  }
   return {};
+}
+
+// While the job is on the ring: joins the switch when one is there. The other ranks do the same, and the lane changes over
+// when all have.
+void Communicator::seek() {
+  TimeNs wait = kSeekFirst;
+  std::string said;
+  while (lane_->wait_wanted()) {
+    const TimeNs now = now_ns();
+    Result<std::unique_ptr<ControlConnection>> connection = reach_switch(0, now + kSeekConnect);
+    Status status = connection.status();
+    if (connection.ok()) {
+      std::vector<std::string> cards;
+      SwitchPath::Config config = path_config("");
+      Result<std::unique_ptr<SwitchPath>> path =
+          SwitchPath::join(config, std::move(connection.value()), now + kSeekJoin, &cards);
+      status = path.status();
+      if (path.ok()) {
+        lane_->offer(std::move(path.value()));
+        wait = kSeekFirst;
+        continue;
+      }
+    }
+    if (status.message() != said) log_.debug("still without a switch: %s", status.message());
+    said = status.message();
+    if (!pause(wait)) return;
+    wait = std::min(2 * wait, kSeekMax);
+  }
+}
+
+// False: the end has come.
+bool Communicator::pause(TimeNs duration) {
+  std::unique_lock lock(seek_mutex_);
+  return !seek_wake_.wait_for(lock, std::chrono::nanoseconds(duration), [&] { return stop_.load(); });
 }
 
 Status Communicator::start(const Contract& contract, const void* send, void* recv, const Lane::Call& call,
@@ -153,14 +225,9 @@ Status Communicator::run_alone(const Contract& contract, const void* send, void*
 }
 
 void Communicator::abort_job(const std::string& reason) {
-  const Status status(Code::kAborted, reason);
-  if (lane_) {
-    client_->send(control::Abort{.text = reason});
-    lane_->fail(status);
-    return;
-  }
+  if (lane_) return lane_->abort(reason);
   const std::lock_guard lock(mutex_);
-  if (failure_.ok()) failure_ = status;
+  if (failure_.ok()) failure_ = Status(Code::kAborted, reason);
 }
 
 Status Communicator::failure() const {
@@ -169,48 +236,25 @@ Status Communicator::failure() const {
   return failure_;
 }
 
+Communicator::Facts Communicator::facts() const {
+  Facts facts{.rank = config_.rank, .ranks = config_.ranks, .transport = "self"};
+  if (!lane_) return facts;
+  const Lane::Present present = lane_->present();
+  facts.trees = present.path.trees;
+  facts.window = present.path.window;
+  facts.payload_bytes = present.path.payload_bytes;
+  facts.transport = present.on_switch ? present.path.transport : engine_;
+  facts.address = present.on_switch ? present.path.address : "";
+  facts.why = present.why;
+  return facts;
+}
+
 Lane::Stats Communicator::stats() {
   if (lane_) return lane_->stats();
   const std::lock_guard lock(mutex_);
   Lane::Stats stats;
   stats.operations = operations_;
   return stats;
-}
-
-void Communicator::on_refused(uint32_t op, const Contract& contract) {
-  client_->send(control::Report{op, contract});
-}
-
-void Communicator::on_stalled(uint32_t op, uint64_t missing_ranks) {
-  control::Stalled question{.op = op};
-  for (uint16_t rank = 0; rank < 64; ++rank) {
-    if (missing_ranks >> rank & 1) question.ranks.push_back(rank);
-  }
-  client_->send(std::move(question));
-}
-
-void Communicator::on_timed_out(const Status& status) {
-  client_->send(control::Abort{.text = status.message(), .timed_out = true});
-}
-
-void Communicator::on_end(const Status& status) {
-  lane_->fail(status);
-}
-
-void Communicator::on_mismatch(uint32_t op, const std::string& text) {
-  lane_->on_mismatch(op, text);
-}
-
-void Communicator::on_left(uint32_t started, const std::string& text) {
-  lane_->on_left(started, text);
-}
-
-void Communicator::on_stall_text(uint32_t op, const std::string& text) {
-  lane_->on_stall_text(op, text);
-}
-
-control::KeepAlive Communicator::progress() {
-  return {.started = lane_->started(), .finished = lane_->finished()};
 }
 
 }  // namespace gatun

@@ -1,41 +1,44 @@
-// Communicator: one rank's membership of one job: control client, lane, and what binds them. One rank alone needs no switch:
-// every operation is a copy.
+// Communicator: one rank's part in one job: how the ranks find each other, the lane with its paths, and the search for a
+// switch while there is none. One rank alone needs no switch: every operation is a copy.
 //
-// Thread-safe, except that nothing may be called during or after destruction. The control client's thread and the lane's
-// driving thread call the two Events interfaces.
+// Thread-safe, except that nothing may be called during or after destruction.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <thread>
 
 #include "host/base/log.h"
 #include "host/base/settings.h"
+#include "host/fallback/store.h"
 #include "host/lib/attach.h"
-#include "host/lib/control_client.h"
 #include "host/lib/lane.h"
 
 namespace gatun {
 
-class Communicator final : private Lane::Events, private ControlClient::Events {
+class Communicator final {
  public:
   struct Config {
     SettingValues settings;
     uint32_t rank = 0;
     uint32_t ranks = 1;
-    TransportWrapper wrap;  // tests
+    std::unique_ptr<Store> store;  // the caller's, shared by the ranks; null: none
+    TransportWrapper wrap;         // tests
   };
 
   // What gatun_comm_stats says beside the lane's numbers.
   struct Facts {
     uint32_t rank = 0, ranks = 0, trees = 0, window = 0, payload_bytes = 0;
-    std::string transport;
-    std::string address;
+    std::string transport;  // "shm", "udp", "ring", "exact", "self"
+    std::string address;    // of the switch; "" without one
+    std::string why;        // operations do not go through a switch
   };
 
   static Result<std::unique_ptr<Communicator>> create(Config config);
   // Completes what is pending, bounded by its timeouts, and leaves.
-  ~Communicator() override;
+  ~Communicator();
 
   Status start(const Contract& contract, const void* send, void* recv, const Lane::Call& call, Request** request);
   Status run(const Contract& contract, const void* send, void* recv);
@@ -46,32 +49,34 @@ class Communicator final : private Lane::Events, private ControlClient::Events {
   void abort_job(const std::string& reason);
   Status failure() const;
 
-  const Facts& facts() const { return facts_; }
+  uint32_t rank() const { return config_.rank; }
+  uint32_t ranks() const { return config_.ranks; }
+  Facts facts() const;
   const Log& log() const { return log_; }
   Lane::Stats stats();
 
  private:
   explicit Communicator(Config config);
   Status connect();
-  Status attach_and_prove(const control::Admit& admit, TimeNs deadline);
+  Result<std::unique_ptr<ControlConnection>> reach_switch(TimeNs grace, TimeNs deadline) const;
+  Result<std::unique_ptr<Ring>> make_ring(std::unique_ptr<MeshListener> listener, const std::vector<std::string>& cards,
+                                          TimeNs deadline) const;
+  SwitchPath::Config path_config(const std::string& card) const;
+  Status start_lane(std::unique_ptr<SwitchPath> path, std::unique_ptr<Ring> ring, const std::string& why);
+  void seek();
+  bool pause(TimeNs duration);
   Status run_alone(const Contract& contract, const void* send, void* recv);
 
-  // Lane::Events.
-  void on_refused(uint32_t op, const Contract& contract) override;
-  void on_stalled(uint32_t op, uint64_t missing_ranks) override;
-  void on_timed_out(const Status& status) override;
-  // ControlClient::Events.
-  void on_end(const Status& status) override;
-  void on_mismatch(uint32_t op, const std::string& text) override;
-  void on_left(uint32_t started, const std::string& text) override;
-  void on_stall_text(uint32_t op, const std::string& text) override;
-  control::KeepAlive progress() override;
-
-  const Config config_;
+  Config config_;
   const Log log_;
-  Facts facts_;
-  std::unique_ptr<ControlClient> client_;  // null when alone
-  std::unique_ptr<Lane> lane_;             // null when alone; goes before the client, which it calls
+  std::unique_ptr<Lane> lane_;  // null when alone
+  std::string engine_;          // without the switch
+
+  // The search for a switch.
+  std::thread seeker_;
+  std::atomic<bool> stop_{false};
+  std::mutex seek_mutex_;
+  std::condition_variable seek_wake_;
 
   // Alone.
   mutable std::mutex mutex_;

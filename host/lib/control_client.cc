@@ -40,17 +40,19 @@ void ControlClient::stop() {
   thread_.join();
 }
 
-Result<control::Admit> ControlClient::join(const control::Join& request, TimeNs deadline) {
+Result<control::Admit> ControlClient::join(const control::Join& request, TimeNs deadline,
+                                            std::vector<std::string>* cards) {
   if (Status status = connection_->write(request); !status.ok()) return status;
   while (true) {
     control::Message message;
-    Status status = connection_->wait_message(&message, deadline);
+    Status status = connection_->wait_message(&message, deadline, stop_join_);
     if (status.code() == Code::kTimeout) {
       return Status(Code::kTimeout, "job '" + request.job + "' did not start in time: gatund at " + connection_->name() +
                                         " still waits for other ranks, or does not answer");
     }
     if (status.ok()) status = end_of_job(message);
     if (!status.ok()) return status;
+    if (auto* peers = std::get_if<control::Peers>(&message)) *cards = std::move(peers->cards);
     if (auto* admit = std::get_if<control::Admit>(&message)) return std::move(*admit);
   }
 }
@@ -59,7 +61,7 @@ Status ControlClient::ready(TimeNs deadline) {
   Status status = connection_->write(control::Ready{});
   while (status.ok()) {
     control::Message message;
-    status = connection_->wait_message(&message, deadline);
+    status = connection_->wait_message(&message, deadline, stop_join_);
     if (status.code() == Code::kTimeout) {
       return {Code::kTimeout,
               "the job did not start in time: not every rank has proven its data path to " + connection_->name()};

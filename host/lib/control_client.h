@@ -25,14 +25,16 @@ class ControlClient {
     virtual control::KeepAlive progress() = 0;
   };
 
-  explicit ControlClient(std::unique_ptr<ControlConnection> connection) : connection_(std::move(connection)) {}
+  // stop: set from outside, it ends join() and ready() soon; null: nothing does.
+  ControlClient(std::unique_ptr<ControlConnection> connection, const std::atomic<bool>* stop)
+      : connection_(std::move(connection)), stop_join_(stop) {}
   // Ends without leave if leave() was not called: the controller then tells the others that this rank is lost.
   ~ControlClient();
 
   const ControlConnection& connection() const { return *connection_; }
 
-  // Sends the request and waits for all ranks and the admission.
-  Result<control::Admit> join(const control::Join& request, TimeNs deadline);
+  // Sends the request and waits for all ranks and the admission. cards: what PEERS said before it, also on an error.
+  Result<control::Admit> join(const control::Join& request, TimeNs deadline, std::vector<std::string>* cards);
   // Says that every data path is proven and waits for the others.
   Status ready(TimeNs deadline);
   // Before the start: has the job ended already? And if not, gives up for all.
@@ -51,6 +53,7 @@ class ControlClient {
   void stop();
 
   std::unique_ptr<ControlConnection> connection_;
+  const std::atomic<bool>* stop_join_;
   Events* events_ = nullptr;
   TimeNs keepalive_ = 0;
   Fd wake_;

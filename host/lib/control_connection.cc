@@ -16,8 +16,8 @@
 namespace gatun {
 namespace {
 
-constexpr TimeNs kStartingGrace = 1 * kSecond;  // a daemon started together with us listens by then
 constexpr TimeNs kRetry = 50 * kMs;
+constexpr TimeNs kLookAtStop = 100 * kMs;
 
 // Waits until the descriptor is ready or the time has come; false then.
 bool wait_ready(int fd, short events, TimeNs deadline) {
@@ -80,7 +80,8 @@ Status connect_error(const std::string& address, const Endpoint& endpoint, int e
 
 }  // namespace
 
-Result<std::unique_ptr<ControlConnection>> ControlConnection::connect(const std::string& address, TimeNs deadline) {
+Result<std::unique_ptr<ControlConnection>> ControlConnection::connect(const std::string& address, TimeNs deadline,
+                                                                      TimeNs grace) {
   Result<std::vector<Endpoint>> endpoints = resolve(address, kDefaultPort);
   if (!endpoints.ok()) return endpoints.status();
   const TimeNs begin = now_ns();
@@ -95,7 +96,7 @@ Result<std::unique_ptr<ControlConnection>> ControlConnection::connect(const std:
     refused = refused || error == ECONNREFUSED;
     if (refused && error == ETIMEDOUT) error = ECONNREFUSED;  // no time was left for the last try
     const TimeNs now = now_ns();
-    if (error != ECONNREFUSED || now >= std::min(deadline, begin + kStartingGrace)) {
+    if (error != ECONNREFUSED || now >= std::min(deadline, begin + grace)) {
       return connect_error(address, endpoints.value().back(), error, now - begin);
     }
     std::this_thread::sleep_for(std::chrono::nanoseconds(kRetry));
@@ -141,7 +142,7 @@ control::Parser::Next ControlConnection::next(control::Message* message, Status*
   return next;
 }
 
-Status ControlConnection::wait_message(control::Message* message, TimeNs deadline) {
+Status ControlConnection::wait_message(control::Message* message, TimeNs deadline, const std::atomic<bool>* stop) {
   while (true) {
     Status status;
     switch (next(message, &status)) {
@@ -150,7 +151,10 @@ Status ControlConnection::wait_message(control::Message* message, TimeNs deadlin
       case control::Parser::Next::kMore: break;
     }
     const short events = static_cast<short>(POLLIN | (unsent() ? POLLOUT : 0));
-    if (!wait_ready(*fd_, events, deadline)) return {Code::kTimeout, "gatund at " + name_ + " did not answer in time"};
+    const TimeNs now = now_ns();
+    if (stop && stop->load()) return {Code::kAborted, "the join at " + name_ + " was called off"};
+    if (now >= deadline) return {Code::kTimeout, "gatund at " + name_ + " did not answer in time"};
+    if (!wait_ready(*fd_, events, stop ? std::min(deadline, now + kLookAtStop) : deadline)) continue;
     if (unsent()) status = flush();
     if (status.ok()) status = read();
     if (!status.ok()) return status;

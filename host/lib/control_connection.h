@@ -2,6 +2,7 @@
 // afterwards one thread polls fd() and uses read(), next() and flush(), which never block.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <string>
 #include <vector>
@@ -15,8 +16,8 @@ namespace gatun {
 
 class ControlConnection {
  public:
-  // Tries every address of the name. A refused connection is tried again for a moment, since a daemon may be starting.
-  static Result<std::unique_ptr<ControlConnection>> connect(const std::string& address, TimeNs deadline);
+  // Tries every address of the name. A refused connection is tried again within the grace, since a daemon may be starting.
+  static Result<std::unique_ptr<ControlConnection>> connect(const std::string& address, TimeNs deadline, TimeNs grace);
 
   int fd() const { return *fd_; }
   const Endpoint& peer() const { return peer_; }
@@ -32,8 +33,8 @@ class ControlConnection {
   // The next message that has been read; kMore when there is none; kError: *why.
   control::Parser::Next next(control::Message* message, Status* why);
 
-  // Blocking: the next message, or kTimeout.
-  Status wait_message(control::Message* message, TimeNs deadline);
+  // Blocking: the next message, or kTimeout. Soon after *stop is set (null: never) it returns kAborted.
+  Status wait_message(control::Message* message, TimeNs deadline, const std::atomic<bool>* stop);
 
  private:
   ControlConnection(Fd fd, Endpoint peer) : fd_(std::move(fd)), peer_(peer), name_(peer.text()) {}

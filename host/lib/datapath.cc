@@ -28,11 +28,16 @@ Datapath::Datapath(Config config, std::vector<std::unique_ptr<Transport>> links)
       trees_(config_.worker.trees),
       records_(record_count(config_.worker)) {
   GATUN_CHECK(config_.trees.size() == config_.worker.trees);
+  if (!config_.retain) return;
+  keep_ = std::make_unique<Keep>(config_);
+  // Memory that is shared with the switch keeps an answer by itself: its place is taken again only 2W answers later.
+  if (std::any_of(links_.begin(), links_.end(), [](const auto& link) { return !link->caps().reliable; })) {
+    keep_->copies.resize(keep_->payloads.size() * config_.payload_bytes);
+  }
 }
 
 void Datapath::submit(Request* request) {
-  request->number = worker_.submit(request->operation.chunks());
-  request->ordinal = request->number - config_.worker.first_op;
+  request->number = worker_.submit(request->operation.chunks(), request->contract);
   request->submitted = true;
   record(request->number) = {.number = request->number,
                              .fingerprint = fingerprint(request->contract, request->number),
@@ -78,7 +83,7 @@ TimeNs Datapath::poll_timer(TimeNs now) const {
 }
 
 bool Datapath::pass(TimeNs now) {
-  if (failed_) return false;
+  if (failed_ || frozen_) return false;
   bool any = false;
   for (int round = 0; round < kRoundsPerPass; ++round) {
     bool more = false;
@@ -113,6 +118,7 @@ void Datapath::on_packet(uint32_t link, const RxPacket& packet, TimeNs now) {
               config_.trees[header.tree].peer == packet.peer;
   if (good) {
     trees_[header.tree].heard_at = now;
+    trees_[header.tree].asked_at = kNever;
     switch (header.type) {
       case PacketType::kResult:
         good = header.flags & kFlagRefused ? on_refused(header, now) : on_result(header, packet, now);
@@ -139,6 +145,7 @@ bool Datapath::on_result(const Header& header, const RxPacket& packet, TimeNs no
   const bool congested = packet.congested || header.flags & kFlagCongested;
   const Worker::Outcome outcome = worker_.on_result(header.tree, header.seq, header.op, congested, now);
   if (outcome.verdict != Worker::Verdict::kNews) return outcome.verdict != Worker::Verdict::kForeign;
+  if (keep_) retain(header.tree, outcome, packet);
   const Operation::Piece piece = r.operation.piece(outcome.index);
   if (piece.target) std::memcpy(piece.target, packet.payload + piece.kept_from, piece.kept_bytes);
   if (outcome.op_done && r.request) complete(std::exchange(r.request, nullptr), {});
@@ -218,6 +225,8 @@ bool Datapath::send(TimeNs now) {
   while (worker_.poll_send(now, &chunk)) {
     any = true;
     encode_chunk(chunk);
+    TreeState& tree = trees_[chunk.tree];
+    tree.asked_at = std::min(tree.asked_at, now);
     const uint32_t link = config_.trees[chunk.tree].link;
     if (batches_[link].count == kBurst && !flush(link)) return true;
   }

@@ -4,16 +4,22 @@
 // pass() is one turn: receive, repeat, send new. Finished requests come out of poll_completed(), refused operations out of
 // poll_refused(). No clock, no lock, no allocation after construction. Whoever holds the lane's token calls.
 //
+// When the switch is dead, freeze() ends the turns for good; what was in flight is then finished from outside (ring.cc) with
+// the functions behind it: datapath_frozen.cc.
+//
 // Invariant: a packet that waits in a batch points into a tensor only while its operation is unfinished.
 #pragma once
 
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <span>
+#include <utility>
 #include <vector>
 
 #include "host/lib/request.h"
 #include "host/transport/transport.h"
+#include "protocols/recovery.h"
 #include "protocols/wire.h"
 #include "protocols/worker.h"
 
@@ -33,6 +39,7 @@ class Datapath {
     Worker::Config worker;
     std::vector<TreePath> trees;  // worker.trees of them
     bool checksum = true;         // false: the transports cannot corrupt
+    bool retain = false;          // keep the last W answers per tree for ranks that lack them when the switch dies
   };
 
   // What is known of the chunk that a tree waits for.
@@ -60,6 +67,16 @@ class Datapath {
 
   void complete(Request* request, Status status);  // queues it for poll_completed()
 
+  // After the switch's death. Operations are named by their numbers, and must be those of the plan or behind it.
+  Holdings freeze();
+  // The payload of an answer that is among the last W of its tree. False: it is not (only without Config::retain).
+  bool retained(uint32_t op, uint64_t index, std::span<const std::byte>* payload) const;
+  const Operation& operation(uint32_t op) const { return record(op).operation; }
+  // An answer that came another way: copies what is kept of it, if the operation still lives.
+  void deliver(uint32_t op, uint64_t index, const std::byte* payload);
+  // Takes the request out; null if it had ended.
+  Request* take(uint32_t op) { return std::exchange(record(op).request, nullptr); }
+
   // One turn. Returns whether anything was received or sent.
   bool pass(TimeNs now);
 
@@ -72,6 +89,8 @@ class Datapath {
   const std::vector<std::unique_ptr<Transport>>& links() const { return links_; }
   const Worker& worker() const { return worker_; }
   uint64_t dropped() const { return dropped_; }  // packets received and refused
+  // Since when the switch has been asked on some tree without a word from it; kNever: it has not.
+  TimeNs unanswered_since() const;
   Stall stall(const Request& request) const;
   // f(Request*) for every live one, oldest first.
   template <typename F>
@@ -106,11 +125,22 @@ class Datapath {
     uint64_t missing = 0;
     bool told = false;  // status_seq and missing say something
     TimeNs heard_at = 0;
+    TimeNs asked_at = kNever;  // the first packet sent since
+  };
+
+  struct Keep {
+    Keep(const Config& config)
+        : index(config.worker.trees, config.worker.window),
+          payloads(size_t{config.worker.trees} * config.worker.window) {}
+    Retained index;
+    std::vector<std::span<const std::byte>> payloads;  // by tree and place
+    std::vector<std::byte> copies;                     // of those that do not stay where they came; sized by the first
   };
 
   int receive(uint32_t link, TimeNs now);
   void on_packet(uint32_t link, const RxPacket& packet, TimeNs now);
   bool on_result(const Header& header, const RxPacket& packet, TimeNs now);
+  void retain(uint32_t tree, const Worker::Outcome& outcome, const RxPacket& packet);
   bool on_refused(const Header& header, TimeNs now);
   bool on_status(const Header& header, const RxPacket& packet, TimeNs now);
   bool send(TimeNs now);
@@ -125,6 +155,7 @@ class Datapath {
   Worker worker_;
   std::vector<Batch> batches_;  // per link
   std::vector<TreeState> trees_;
+  std::unique_ptr<Keep> keep_;  // with Config::retain
   std::vector<Record> records_;  // a power of two
   std::array<RxPacket, kBurst> received_;
   std::array<Request*, 2 * kOperationsMax> completed_;  // ring
@@ -132,7 +163,7 @@ class Datapath {
   std::array<Refusal, kOperationsMax> refused_;  // ring
   uint32_t refused_head_ = 0, refused_tail_ = 0;
   uint64_t dropped_ = 0;
-  bool failed_ = false;
+  bool failed_ = false, frozen_ = false;
 };
 
 }  // namespace gatun

@@ -8,6 +8,7 @@ namespace gatun {
 namespace {
 
 constexpr uint32_t kWarnShare = 4;     // the controller is asked about late ranks when this share of the time is left,
+constexpr TimeNs kLeaveTogether = 1 * kSecond;  // a rank that is done serves the others for so long
 constexpr TimeNs kAskMax = 500 * kMs;  // but not earlier than this before the deadline
 
 std::chrono::steady_clock::time_point time_point(TimeNs time) {
@@ -24,14 +25,17 @@ TimeNs later(TimeNs now, TimeNs duration) {
 
 }  // namespace
 
-Lane::Lane(Config config, Datapath datapath, std::unique_ptr<Waiter> waiter, Events* events, const Log* log)
+Lane::Lane(Config config, std::unique_ptr<SwitchPath> path, std::unique_ptr<Ring> ring, std::string why, const Log* log)
     : config_(std::move(config)),
-      datapath_(std::move(datapath)),
-      waiter_(std::move(waiter)),
-      events_(events),
       log_(log),
-      pool_(kOperationsMax) {
+      ring_(std::move(ring)),
+      path_(std::move(path)),
+      pool_(kOperationsMax),
+      why_off_(std::move(why)) {
   refused_.reserve(kOperationsMax);
+  if (path_) latest_facts_ = path_->facts();
+  if (ring_) agreement_ = std::make_unique<PathAgreement>(config_.rank, ring_->names(), path_ ? &path_->job() : nullptr);
+  off_switch_ = path_ == nullptr;
 }
 
 Lane::~Lane() {
@@ -41,6 +45,20 @@ Lane::~Lane() {
     background_.notify_one();
   }
   if (thread_.joinable()) thread_.join();
+  // Whoever still calls us stops first.
+  if (ring_) ring_->mesh().stop();
+  path_.reset();
+  ready_path_.reset();
+  dropped_paths_.clear();
+}
+
+Status Lane::run_paths() {
+  Lock lock(mutex_);
+  if (ring_) {
+    if (Status status = start_background(lock); !status.ok()) return status;
+    ring_->mesh().run(this);
+  }
+  return path_ ? path_->run(this) : Status();
 }
 
 // The rule by which threads share the datapath: return when `until` holds or the time has come; meanwhile drive, or let
@@ -49,7 +67,7 @@ template <typename Until>
 void Lane::await(Lock& lock, Until until, TimeNs deadline) {
   bool expired = false;
   while (!until() && !expired) {
-    if (!driving_) {
+    if (!driving_ && !off_switch_) {
       driving_ = true;
       lock.unlock();
       drive(until, deadline);
@@ -58,8 +76,9 @@ void Lane::await(Lock& lock, Until until, TimeNs deadline) {
       expired = now_ns() >= deadline;
       continue;
     }
+    if (!driving_) background_.notify_one();  // off the switch
     const bool take_over = background_drives_;
-    if (take_over && takers_.fetch_add(1, std::memory_order_relaxed) == 0) waiter_->wake();
+    if (take_over && takers_.fetch_add(1, std::memory_order_relaxed) == 0) wake();
     ++waiting_;
     if (deadline == kNever) {
       turn_over_.wait(lock);
@@ -75,7 +94,9 @@ void Lane::await(Lock& lock, Until until, TimeNs deadline) {
 // Whoever lets go of the token, or was told to take it and does not, makes sure that somebody else does if there is work.
 void Lane::hand_over(Lock&) {
   if (driving_) return;
-  if (waiting_ > 0) {
+  if (off_switch_) {
+    background_.notify_one();
+  } else if (waiting_ > 0) {
     turn_over_.notify_all();
   } else if (pending_.load(std::memory_order_relaxed) > 0) {
     background_.notify_one();
@@ -84,7 +105,7 @@ void Lane::hand_over(Lock&) {
 
 // One turn by a caller that will not wait, if nobody else drives.
 void Lane::turn_once(Lock& lock) {
-  if (driving_) return;
+  if (driving_ || off_switch_) return;
   driving_ = true;
   lock.unlock();
   turn(now_ns());
@@ -99,7 +120,7 @@ void Lane::drive(Until until, TimeNs deadline) {
   while (true) {
     const TimeNs now = now_ns();
     const bool worked = turn(now);
-    if (until() || now >= deadline) return;
+    if (until() || now >= deadline || off_switch_.load(std::memory_order_relaxed)) return;
     if (worked) {
       backoff.reset();
     } else if (backoff.idle()) {
@@ -110,16 +131,25 @@ void Lane::drive(Until until, TimeNs deadline) {
 }
 
 void Lane::rest(TimeNs now, TimeNs deadline) {
-  const TimeNs until = std::min({deadline, next_check_, datapath_.poll_timer(now)});
-  waiter_->wait(until == kNever ? kNever : until - now);
+  const TimeNs until = std::min({deadline, next_check_, path_->datapath().poll_timer(now)});
+  path_->waiter().wait(until == kNever ? kNever : until - now);
 }
 
 void Lane::background() {
   Lock lock(mutex_);
   while (true) {
-    background_.wait(lock,
-                     [&] { return stop_ || (pending_.load(std::memory_order_relaxed) > 0 && !driving_ && waiting_ == 0); });
+    background_.wait(lock, [&] {
+      const bool alone = pending_.load(std::memory_order_relaxed) > 0 && waiting_ == 0;
+      return stop_ || (!driving_ && (off_switch_ || alone));
+    });
     if (stop_) return;
+    if (off_switch_) {
+      driving_ = true;
+      live_off_switch(lock);
+      driving_ = false;
+      hand_over(lock);
+      continue;
+    }
     driving_ = background_drives_ = true;
     lock.unlock();
     drive([&] { return takers_.load(std::memory_order_relaxed) > 0 || pending_.load(std::memory_order_relaxed) == 0; },
@@ -138,7 +168,8 @@ Status Lane::queue(Lock& lock, const Contract& contract, const void* send, void*
   Request* r = pool_.take();
   r->state.store(Request::kPending, std::memory_order_relaxed);
   r->contract = contract;
-  r->operation = Operation(contract, send, recv, config_.geometry);
+  r->send = send;
+  r->recv = recv;
   r->started_at = now;
   r->timeout = call.timeout > 0 ? call.timeout : config_.timeout;
   r->deadline = later(now, r->timeout);
@@ -153,6 +184,7 @@ Status Lane::queue(Lock& lock, const Contract& contract, const void* send, void*
   started_.fetch_add(1, std::memory_order_relaxed);
   inbox_.store(true, std::memory_order_relaxed);
   if (request) *request = r;
+  wake();
   return {};
 }
 
@@ -161,7 +193,6 @@ Status Lane::start(const Contract& contract, const void* send, void* recv, const
   Status status = start_background(lock);
   if (status.ok()) status = queue(lock, contract, send, recv, call, request);
   if (!status.ok()) return status;
-  if (driving_) waiter_->wake();
   turn_once(lock);
   return {};
 }
@@ -181,7 +212,6 @@ Status Lane::run(const Contract& contract, const void* send, void* recv) {
   Request* request = nullptr;
   Status status = queue(lock, contract, send, recv, {}, &request);
   if (!status.ok()) return status;
-  if (driving_) waiter_->wake();
   await(
       lock, [&] { return is_done(request); }, kNever);
   status = std::move(request->status);
@@ -217,12 +247,33 @@ void Lane::drain() {
       lock, [&] { return pending_.load(std::memory_order_relaxed) == 0; }, kNever);
 }
 
+// Under the mutex: makes whoever has the token look at what is new.
+void Lane::wake() {
+  if (off_switch_) {
+    background_.notify_one();
+  } else if (driving_ && path_) {
+    path_->waiter().wake();
+  }
+}
+
 void Lane::fail(Status status) {
-  const Lock lock(mutex_);
+  Lock lock(mutex_);
+  fail(lock, std::move(status));
+}
+
+void Lane::fail(Lock&, Status status) {
   if (!failure_.ok()) return;
   failure_ = std::move(status);
+  if (ring_) {
+    // Others may wait for this rank while nothing is wrong with them.
+    tell_all(mesh_wire::Abort{.text = failure_.message(),
+                              .timed_out = failure_.code() == Code::kTimeout,
+                              .lost = failure_.code() == Code::kRankLost});
+    ring_->interrupt(failure_);
+  }
   inbox_.store(true, std::memory_order_relaxed);
-  waiter_->wake();
+  wake();
+  wanted_.notify_all();
 }
 
 Status Lane::failure() const {
@@ -230,43 +281,46 @@ Status Lane::failure() const {
   return failure_;
 }
 
-void Lane::on_mismatch(uint32_t op, std::string text) {
-  const Lock lock(mutex_);
-  mismatches_.push_back({op, std::move(text)});
-  inbox_.store(true, std::memory_order_relaxed);
-  waiter_->wake();
+void Lane::abort(const std::string& reason) {
+  Lock lock(mutex_);
+  if (path_) path_->send(control::Abort{.text = reason});
+  fail(lock, {Code::kAborted, reason});
 }
 
-void Lane::on_stall_text(uint32_t op, std::string text) {
-  const Lock lock(mutex_);
-  stall_text_ = {op, std::move(text)};
-}
-
-void Lane::on_left(uint32_t started, std::string text) {
-  const Lock lock(mutex_);
-  if (any_left_ && serial_distance(started, left_.op) >= 0) return;
-  left_ = {started, std::move(text)};
-  any_left_ = true;
-  inbox_.store(true, std::memory_order_relaxed);
-  waiter_->wake();
+void Lane::leave() {
+  SwitchPath* path = nullptr;
+  {
+    // Another rank may lack what only this one retains, should the switch die now.
+    Lock lock(mutex_);
+    tell_all(mesh_wire::Leave{.ordinal = started()});
+    const auto all_have_left = [&] { return !agreement_ || !failure_.ok() || agreement_->staying() == 0; };
+    turn_over_.wait_until(lock, time_point(now_ns() + kLeaveTogether), all_have_left);
+    path = path_.get();
+  }
+  if (path) path->leave();
 }
 
 Lane::Stats Lane::stats() {
   Lock lock(mutex_);
-  if (driving_) {
+  if (driving_ && !off_switch_) {
     // The driver answers within a turn, or lets go.
     stats_wanted_ = true;
     inbox_.store(true, std::memory_order_relaxed);
-    waiter_->wake();
+    wake();
     ++waiting_;
-    turn_over_.wait(lock, [&] { return !stats_wanted_ || !driving_; });
+    turn_over_.wait(lock, [&] { return !stats_wanted_ || !driving_ || off_switch_; });
     --waiting_;
   }
-  if (!driving_) stats_ = gather_stats();
+  if (stats_wanted_ || !driving_ || off_switch_) stats_ = gather_stats();
   stats_wanted_ = false;
   const Stats stats = stats_;
   hand_over(lock);
   return stats;
+}
+
+Lane::Present Lane::present() const {
+  const Lock lock(mutex_);
+  return {.path = latest_facts_, .on_switch = !off_switch_, .why = off_switch_ ? why_off_ : ""};
 }
 
 }  // namespace gatun

@@ -1,5 +1,6 @@
-// Lane: lets threads share one Datapath. Calls queue operations; whoever waits drives the datapath in its own thread; a
-// background thread drives only while asynchronous operations are pending and nobody else does.
+// Lane: lets threads share a communicator's paths. Calls queue operations; on the switch whoever waits drives the datapath
+// in its own thread, and a background thread drives only while asynchronous operations are pending and nobody else does. Off
+// the switch the background thread alone does everything, one operation at a time (lane_ring.cc).
 //
 // One thread at a time holds the token (driving_): it alone touches the datapath. The mutex guards everything else and is
 // held for a few instructions, never during a turn or a callback. Operations have the order in which start() took the mutex.
@@ -20,27 +21,20 @@
 #include "host/base/os.h"
 #include "host/lib/datapath.h"
 #include "host/lib/request.h"
-#include "host/transport/waiter.h"
+#include "host/lib/ring.h"
+#include "host/lib/switch_path.h"
+#include "protocols/path.h"
 
 namespace gatun {
 
-class Lane {
+class Lane final : private SwitchPath::Events, private Mesh::Events {
  public:
-  // What the lane has to say to the controller. Called by the driving thread, without locks; must not block.
-  class Events {
-   public:
-    virtual ~Events() = default;
-    virtual void on_refused(uint32_t op, const Contract& contract) = 0;  // this rank's contract under a refused number
-    virtual void on_stalled(uint32_t op, uint64_t missing_ranks) = 0;    // what does the controller know of them?
-    virtual void on_timed_out(const Status& status) = 0;                 // this rank gives up
-  };
-
   struct Config {
-    Operation::Geometry geometry;
+    uint32_t rank = 0, ranks = 1;
     TimeNs timeout = 30 * kSecond;
     TimeNs stall_warning = 5 * kSecond;  // 0: never
+    TimeNs detect = 500 * kMs;           // of a dead switch
     bool busy_poll = false;
-    std::string switch_name;  // for sentences: "127.0.0.1:7117"
   };
 
   struct Call {
@@ -50,14 +44,26 @@ class Lane {
   };
 
   struct Stats {
-    TransportStats transport;  // sums over the links
+    TransportStats transport;  // sums over all links so far
     uint64_t resent = 0, marked = 0, dropped = 0, operations = 0;
+    uint64_t ring_operations = 0;  // of those, the ones that the ring has done, wholly or in part
+    uint64_t failovers = 0;        // from the switch to the ring
+    uint64_t ring_bytes = 0;       // sent and received without the switch
   };
 
-  // events and log outlive the lane.
-  Lane(Config config, Datapath datapath, std::unique_ptr<Waiter> waiter, Events* events, const Log* log);
+  // What gatun_comm_stats says of the present.
+  struct Present {
+    SwitchPath::Facts path;  // of the latest switch epoch
+    bool on_switch = false;
+    std::string why;  // not on the switch
+  };
+
+  // path null: it begins on the ring, for the reason `why`. ring null: there is none; without its switch the job ends.
+  Lane(Config config, std::unique_ptr<SwitchPath> path, std::unique_ptr<Ring> ring, std::string why, const Log* log);
   // Nothing may be pending but what fail() ends.
-  ~Lane();
+  ~Lane() override;
+  // Starts to listen to the controller and the other ranks. Once.
+  Status run_paths();
 
   // Any thread. Queues an operation and makes one turn if nobody else drives. request null: call.done is told, nobody waits.
   Status start(const Contract& contract, const void* send, void* recv, const Call& call, Request** request);
@@ -75,12 +81,19 @@ class Lane {
   // Any thread. Everything pending and everything later ends with this status; only the first call counts.
   void fail(Status status);
   Status failure() const;
-  // What the controller said.
-  void on_mismatch(uint32_t op, std::string text);
-  void on_stall_text(uint32_t op, std::string text);
-  void on_left(uint32_t started, std::string text);
+  // fail(), and tells the other ranks.
+  void abort(const std::string& reason);
+  // Tells them that this rank leaves in order. Nothing may follow but destruction.
+  void leave();
+
+  // For whoever looks for a switch while the lane is on the ring: waits until one is wanted (true), or stop_seeking().
+  bool wait_wanted();
+  void stop_seeking();
+  // A path whose job has started: the ranks go over to it when all have one.
+  void offer(std::unique_ptr<SwitchPath> path);
 
   Stats stats();
+  Present present() const;
   // Operations taken by start(), and those of them that are done.
   uint32_t started() const { return started_.load(std::memory_order_relaxed); }
   uint32_t finished() const { return finished_.load(std::memory_order_relaxed); }
@@ -111,6 +124,7 @@ class Lane {
   void end_everything(const Status& failure);
   void check_deadlines(TimeNs now);
   TimeNs check(Request* request, TimeNs now);
+  void ask_of(uint32_t op, uint64_t missing_ranks);
   void time_out(const Request& request, TimeNs now);
   void check_left();
   void end_refused(uint32_t op, const std::string& text);
@@ -118,12 +132,44 @@ class Lane {
   Stats gather_stats() const;
 
   void background();
+  void wake();
+  void suspect(Lock& lock, const std::string& why);
+  void take_turns_off(Lock& lock);
+  void fail(Lock& lock, Status status);
+  void check_silence(TimeNs now);
+
+  // Off the switch: the background thread, with the token (lane_ring.cc). Those with a lock hold it.
+  void live_off_switch(Lock& lock);
+  void freeze(Lock& lock);
+  void recover(Lock& lock);
+  void ring_step(Lock& lock);
+  void run_on_ring(Lock& lock);
+  void complete_announced(Lock& lock, Status status);
+  void go_over(Lock& lock);
+  void give_up(Lock& lock, const Status& status);
+  void wait_off_switch(Lock& lock);
+  void check_off_switch(Lock& lock);
+  void end(Lock& lock, Request* request, Status status);
+  void end_all_off_switch(Lock& lock);
+  std::string awaited() const;
+  void tell_all(const mesh_wire::Message& message);
+
+  // SwitchPath::Events, from the control client's thread.
+  void on_path_end(SwitchPath* path, const Status& status) override;
+  void on_mismatch(SwitchPath* path, uint32_t op, const std::string& text) override;
+  void on_stall_text(SwitchPath* path, uint32_t op, const std::string& text) override;
+  void on_left(SwitchPath* path, uint32_t started, const std::string& text) override;
+  control::KeepAlive progress(SwitchPath* path) override;
+  // Mesh::Events, from the mesh's thread.
+  void on_mesh_message(uint32_t rank, std::span<const std::byte> message) override;
+  void on_mesh_end(uint32_t rank, const std::string& why) override;
+  void after_mesh(Lock& lock);
 
   const Config config_;
-  Datapath datapath_;
-  std::unique_ptr<Waiter> waiter_;
-  Events* const events_;
   const Log* const log_;
+  std::unique_ptr<Ring> ring_;  // null: none
+  // The active switch epoch; null on the ring. The token's holder changes it, under the mutex; others look under the mutex.
+  std::unique_ptr<SwitchPath> path_;
 
   mutable std::mutex mutex_;
   std::condition_variable turn_over_;  // a request is done, or the token is free
@@ -136,6 +182,16 @@ class Lane {
   bool background_drives_ = false;
   bool stop_ = false;
   Status failure_;
+  std::unique_ptr<PathAgreement> agreement_;  // with a ring
+  std::unique_ptr<SwitchPath> ready_path_;    // on the ring: of the epoch that this rank can go over to
+  std::vector<std::unique_ptr<SwitchPath>> dropped_paths_;  // to be left by the seeker or at the end
+  bool ready_ended_ = false;                  // ready_path_'s membership is over
+  bool ready_said_ = false;                   // the announcement in hand names it
+  bool seeking_ = true;
+  std::condition_variable wanted_;
+  SwitchPath::Facts latest_facts_;
+  std::string why_off_;           // the switch
+  Stats past_;                    // of the epochs behind
   std::vector<Note> mismatches_;  // inbox
   Note stall_text_;
   Note left_;  // of the ranks that left in order, the one that took part in the fewest operations (op: so many)
@@ -147,10 +203,14 @@ class Lane {
   std::atomic<uint32_t> pending_{0};  // started and not done; changed under the mutex
   std::atomic<uint32_t> takers_{0};   // threads that want the background thread to let go
   std::atomic<bool> inbox_{false};    // take_inbox() has something to do
+  std::atomic<bool> off_switch_{false};  // no turns: the background thread does everything; changed under the mutex
   std::atomic<uint32_t> started_{0}, finished_{0};
 
   // The token's holder.
   std::vector<Request*> refused_;  // wait for the controller's sentence
+  Request* announced_ = nullptr;   // on the ring: its announcement is out
+  uint32_t next_ordinal_ = 0;      // of the communicator's operations
+  uint32_t first_ordinal_ = 0;     // of the switch epoch; changed under the mutex
   TimeNs next_check_ = kNever;
   bool failed_ = false;
 };

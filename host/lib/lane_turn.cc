@@ -1,6 +1,7 @@
 // What the holder of the lane's token does: one turn after the other.
 #include <algorithm>
 
+#include "host/base/settings.h"
 #include "host/lib/lane.h"
 #include "host/lib/sentences.h"
 
@@ -14,7 +15,8 @@ constexpr uint32_t kSettleBatch = 64;
 
 bool Lane::turn(TimeNs now) {
   if (inbox_.load(std::memory_order_relaxed)) take_inbox();
-  const bool worked = datapath_.pass(now);
+  const bool worked = path_->datapath().pass(now);
+  if (agreement_) check_silence(now);
   take_refusals(now);
   if (now >= next_check_) check_deadlines(now);
   return settle() || worked;
@@ -23,10 +25,15 @@ bool Lane::turn(TimeNs now) {
 void Lane::take_inbox() {
   Lock lock(mutex_);
   inbox_.store(false, std::memory_order_relaxed);
-  while (failure_.ok() && queue_head_ != queue_tail_ && datapath_.can_submit()) {
+  Datapath& datapath = path_->datapath();
+  const Operation::Geometry geometry{
+      .rank = config_.rank, .ranks = config_.ranks, .payload_bytes = path_->facts().payload_bytes};
+  while (failure_.ok() && queue_head_ != queue_tail_ && datapath.can_submit()) {
     Request* request = queue_[queue_head_++ % queue_.size()];
     next_check_ = std::min({next_check_, request->ask_at, request->warn_at, request->deadline});
-    datapath_.submit(request);
+    request->operation = Operation(request->contract, request->send, request->recv, geometry);
+    request->ordinal = next_ordinal_++;
+    datapath.submit(request);
   }
   if (queue_head_ != queue_tail_) inbox_.store(true, std::memory_order_relaxed);  // the datapath is full
   if (any_left_) check_left();
@@ -47,16 +54,17 @@ void Lane::take_inbox() {
 void Lane::end_everything(const Status& failure) {
   failed_ = true;
   next_check_ = kNever;
-  datapath_.fail_all(failure);
-  for (Request* request : refused_) datapath_.complete(request, failure);
+  Datapath& datapath = path_->datapath();
+  datapath.fail_all(failure);
+  for (Request* request : refused_) datapath.complete(request, failure);
   refused_.clear();
-  while (queue_head_ != queue_tail_) datapath_.complete(queue_[queue_head_++ % queue_.size()], failure);
+  while (queue_head_ != queue_tail_) datapath.complete(queue_[queue_head_++ % queue_.size()], failure);
 }
 
 // A rank that left in order took part in all that it had started; what came later will never be complete. Under the lock.
 void Lane::check_left() {
   const Request* hopeless = nullptr;
-  datapath_.for_each_live([&](Request* request) {
+  path_->datapath().for_each_live([&](Request* request) {
     if (!hopeless && serial_distance(request->ordinal, left_.op) >= 0) hopeless = request;
   });
   if (!hopeless || !failure_.ok()) return;
@@ -66,8 +74,8 @@ void Lane::check_left() {
 // The ranks disagree on these: report what this rank has, and wait a little for the controller's sentence.
 void Lane::take_refusals(TimeNs now) {
   Datapath::Refusal refusal;
-  while (datapath_.poll_refused(&refusal)) {
-    events_->on_refused(refusal.number, refusal.contract);
+  while (path_->datapath().poll_refused(&refusal)) {
+    path_->send(control::Report{refusal.number, refusal.contract});
     if (!refusal.request) continue;
     refusal.request->deadline = now + kMismatchWait;
     refusal.request->refused = true;
@@ -81,7 +89,7 @@ void Lane::end_refused(uint32_t op, const std::string& text) {
   if (it == refused_.end()) return;
   Request* request = *it;
   refused_.erase(it);
-  datapath_.complete(request, {Code::kMismatch, text});
+  path_->datapath().complete(request, {Code::kMismatch, text});
 }
 
 // Hands out what is done. Callbacks run here, without the lock.
@@ -90,7 +98,7 @@ bool Lane::settle() {
   uint32_t count = 0;
   bool any = false;
   while (true) {
-    Request* request = datapath_.poll_completed();
+    Request* request = path_->datapath().poll_completed();
     if (request) batch[count++] = request;
     if (count == kSettleBatch || (!request && count > 0)) finish(std::span(batch, std::exchange(count, 0)));
     if (!request) return any;
@@ -120,7 +128,7 @@ void Lane::finish(std::span<Request* const> requests) {
 void Lane::check_deadlines(TimeNs now) {
   next_check_ = kNever;
   const Request* late = nullptr;
-  datapath_.for_each_live([&](Request* request) {
+  path_->datapath().for_each_live([&](Request* request) {
     next_check_ = std::min(next_check_, check(request, now));
     if (now >= request->deadline && !late) late = request;
   });
@@ -144,13 +152,30 @@ void Lane::check_deadlines(TimeNs now) {
   }
 }
 
+// What does the controller know of the ranks that an operation waits for?
+void Lane::ask_of(uint32_t op, uint64_t missing_ranks) {
+  control::Stalled question{.op = op};
+  for (uint16_t rank = 0; rank < 64; ++rank) {
+    if (missing_ranks >> rank & 1) question.ranks.push_back(rank);
+  }
+  path_->send(std::move(question));
+}
+
+// A living switch answers everything that is said to it, if only that it waits for others.
+void Lane::check_silence(TimeNs now) {
+  const TimeNs since = path_->datapath().unanswered_since();
+  if (since == kNever || now - since < config_.detect) return;
+  Lock lock(mutex_);
+  suspect(lock, "no answer from the switch at " + path_->facts().address + " for " + format_duration(config_.detect));
+}
+
 // Asks and warns about a slow operation when its time has come; when to look again.
 TimeNs Lane::check(Request* request, TimeNs now) {
   const bool ask = now >= request->ask_at, warn = now >= request->warn_at;
   if (ask || warn) {
-    const Datapath::Stall stall = datapath_.stall(*request);
-    if (stall.missing) events_->on_stalled(request->number, stall.missing);
-    if (warn) log_->warn("%s", stall_sentence(*request, stall, config_.switch_name, now).c_str());
+    const Datapath::Stall stall = path_->datapath().stall(*request);
+    if (stall.missing) ask_of(request->number, stall.missing);
+    if (warn) log_->warn("%s", stall_sentence(*request, stall, path_->facts().address, now).c_str());
     if (ask) request->ask_at = kNever;
     if (warn) request->warn_at = kNever;
   }
@@ -163,18 +188,22 @@ void Lane::time_out(const Request& request, TimeNs now) {
     const Lock lock(mutex_);
     if (stall_text_.op == request.number) known = stall_text_.text;
   }
-  const Status status(Code::kTimeout, timeout_sentence(request, datapath_.stall(request), config_.switch_name, known, now));
+  const Status status(Code::kTimeout, timeout_sentence(request, path_->datapath().stall(request), path_->facts().address, known, now));
   fail(status);
-  events_->on_timed_out(status);
+  path_->send(control::Abort{.text = status.message(), .timed_out = true});
 }
 
 Lane::Stats Lane::gather_stats() const {
-  Stats stats;
-  for (const auto& link : datapath_.links()) stats.transport += link->stats();
-  stats.resent = datapath_.worker().resent();
-  stats.marked = datapath_.worker().marked();
-  stats.dropped = datapath_.dropped();
+  Stats stats = past_;
+  if (path_) {
+    const Datapath& datapath = path_->datapath();
+    for (const auto& link : datapath.links()) stats.transport += link->stats();
+    stats.resent += datapath.worker().resent();
+    stats.marked += datapath.worker().marked();
+    stats.dropped += datapath.dropped();
+  }
   stats.operations = finished();
+  if (ring_) stats.ring_bytes = ring_->mesh().bulk_bytes_sent() + ring_->mesh().bulk_bytes_received();
   return stats;
 }
 

@@ -22,12 +22,12 @@ class Prober {
   }
 
   // True when every tree has answered within the time.
-  bool run(TimeNs patience) {
+  bool run(TimeNs patience, const std::atomic<bool>* stop) {
     const TimeNs deadline = now_ns() + patience;
     TimeNs retry = 0;
     while (missing() < proven_.size()) {
       const TimeNs now = now_ns();
-      if (now >= deadline) return false;
+      if (now >= deadline || (stop && stop->load())) return false;
       if (now >= retry) {
         send();
         retry = now + kProbeRetry;
@@ -83,15 +83,16 @@ class Prober {
 
 }  // namespace
 
-Status prove(const control::Admit& admit, const Attachment& attachment, TimeNs patience) {
+Status prove(const control::Admit& admit, const Attachment& attachment, TimeNs patience, const std::atomic<bool>* stop) {
   Prober full(admit, attachment, std::max(admit.payload_bytes, kSmallBytes));
-  if (full.run(patience)) return {};
+  if (full.run(patience, stop)) return {};
+  if (stop && stop->load()) return {Code::kAborted, "the join was called off"};
   const size_t tree = full.missing();
   const uint32_t link = attachment.trees[tree].link;
   const std::string path = attachment.names[link];
   const uint32_t bytes = admit.payload_bytes + static_cast<uint32_t>(kHeaderBytes);
   Prober small(admit, attachment, kSmallBytes);
-  if (small.run(kSmallPatience) || small.missing() > tree) {
+  if (small.run(kSmallPatience, stop) || small.missing() > tree) {
     return {Code::kSwitchLost, "packets of " + std::to_string(bytes) + " bytes do not pass from " + path +
                                    ", small ones do: the path's MTU is smaller than this host's; correct the MTU, or set a "
                                    "smaller GATUN_PAYLOAD on all ranks"};

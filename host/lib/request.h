@@ -24,7 +24,9 @@ struct Request {
   std::atomic<uint32_t> state{kFree};
   void* owner = nullptr;  // the communicator
   Contract contract;
-  Operation operation;
+  const void* send = nullptr;
+  void* recv = nullptr;
+  Operation operation;  // on the switch: its geometry is that of the latest path
   uint32_t number = 0;   // of the operation, once the datapath has it
   uint32_t ordinal = 0;  // the same counted from the job's first, for sentences
   TimeNs deadline = kNever;

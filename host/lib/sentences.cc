@@ -64,6 +64,25 @@ std::string stall_sentence(const Request& request, const Datapath::Stall& stall,
          cause(request, stall, switch_name, now);
 }
 
+namespace {
+
+std::string ring_cause(const Request& request, const std::string& awaited) {
+  if (!request.submitted) return "it is queued behind earlier operations" + (awaited.empty() ? "" : "; " + awaited);
+  return awaited.empty() ? "it runs without the switch, and has not come to its end" : awaited;
+}
+
+}  // namespace
+
+std::string ring_timeout_sentence(const Request& request, const std::string& awaited) {
+  return operation_name(request) + " timed out after " + format_duration(request.timeout) + ": " +
+         ring_cause(request, awaited);
+}
+
+std::string ring_stall_sentence(const Request& request, const std::string& awaited, TimeNs now) {
+  return operation_name(request) + " has waited for " + span_of(now - request.started_at) + ": " +
+         ring_cause(request, awaited);
+}
+
 std::string refused_sentence(const Request& request) {
   return "ranks disagree on operation " + std::to_string(request.ordinal) + "; this rank called " +
          describe(request.contract) + ", and the controller did not say in time what the others called";

@@ -19,6 +19,10 @@ std::string timeout_sentence(const Request& request, const Datapath::Stall& stal
 // The same, while there is still time.
 std::string stall_sentence(const Request& request, const Datapath::Stall& stall, const std::string& switch_name, TimeNs now);
 
+// The same without the switch. awaited: "rank 2 (host b, pid 77) has not called it", "" if it waits for none.
+std::string ring_timeout_sentence(const Request& request, const std::string& awaited);
+std::string ring_stall_sentence(const Request& request, const std::string& awaited, TimeNs now);
+
 // A refused operation of which the controller said nothing in time.
 std::string refused_sentence(const Request& request);
 

@@ -4,11 +4,13 @@
  *   1. Handles are opaque. Every function returns a code: 0 done, > 0 in progress, < 0 error (GATUN_*).
  *   2. After an error, gatun_last_error() gives one sentence that names the thing and the fix.
  *   3. Buffers are host memory of any alignment; count is in elements; send == recv is in place; count == 0 is allowed.
- *   4. All ranks of a communicator call the same operations in the same order. A difference in kind, type, operator, count,
+ *   4. Operations go through the switch while there is one, and on without it when it dies, also in mid-operation, unless
+ *      the option fallback is "off".
+ *   5. All ranks of a communicator call the same operations in the same order. A difference in kind, type, operator, count,
  *      root or tag is GATUN_MISMATCH on every rank, no receive buffer is touched, and the communicator stays usable.
- *   5. Argument order follows NCCL. Any thread may call; operations of one communicator are ordered by their call.
- *   6. No function waits for ever: operations end at their timeout with an error that names who is late.
- *   7. Option structs begin with their size, so that a newer library serves an older caller. Use the _INIT macros.
+ *   6. Argument order follows NCCL. Any thread may call; operations of one communicator are ordered by their call.
+ *   7. No function waits for ever: operations end at their timeout with an error that names who is late.
+ *   8. Option structs begin with their size, so that a newer library serves an older caller. Use the _INIT macros.
  */
 #ifndef GATUN_GATUN_H_
 #define GATUN_GATUN_H_
@@ -54,6 +56,17 @@ typedef enum { GATUN_SUM = 0, GATUN_PROD = 1, GATUN_MAX = 2, GATUN_MIN = 3, GATU
 typedef struct gatun_comm* gatun_comm_t;
 typedef struct gatun_request* gatun_request_t;
 
+/* A store that all ranks share, such as PyTorch's. Keys are set once. */
+typedef struct {
+  size_t size; /* sizeof(gatun_store_t) */
+  void* context;
+  /* 0, or another number for failure. */
+  int (*set)(void* context, const char* key, const char* value);
+  /* Waits for the key up to the time, and copies its value with the final zero. 0, or another number for failure. */
+  int (*get)(void* context, const char* key, char* value, size_t value_size, int64_t timeout_ms);
+} gatun_store_t;
+#define GATUN_STORE_INIT { sizeof(gatun_store_t), NULL, NULL, NULL }
+
 /* How to join. NULL or 0 means: from GATUN_* in the environment, else the file named by GATUN_CONFIG, else the default. */
 typedef struct {
   size_t size;             /* sizeof(gatun_options_t) */
@@ -65,8 +78,12 @@ typedef struct {
   int payload_bytes;       /* most payload of one packet; 0: what the path carries */
   int64_t timeout_ms;      /* deadline of one operation */
   int64_t join_timeout_ms; /* deadline for all ranks to have joined */
+  const char* fallback;    /* without a switch: "ring"; "exact", with the switch's very bits; "off", an error */
+  const char* rendezvous;  /* "host:port" of rank 0, where ranks meet that find no switch and have no store */
+  int64_t detect_ms;       /* a switch that answers nothing for this long is dead */
+  const gatun_store_t* store; /* where the ranks can meet; used during gatun_comm_create only */
 } gatun_options_t;
-#define GATUN_OPTIONS_INIT { sizeof(gatun_options_t), NULL, NULL, NULL, 0, 0, 0, 0, 0 }
+#define GATUN_OPTIONS_INIT { sizeof(gatun_options_t), NULL, NULL, NULL, 0, 0, 0, 0, 0, NULL, NULL, 0, NULL }
 
 /* How to run one operation; NULL for the defaults. */
 typedef struct {
@@ -85,14 +102,18 @@ typedef struct {
   size_t size;                 /* sizeof(gatun_stats_t) */
   int rank, nranks, trees, window;
   uint32_t payload_bytes;      /* of one packet, agreed by all ranks */
-  char transport[16];          /* the transport in use: "udp", "shm", "self" (one rank needs no switch) */
-  char address[64];            /* the switch it talks to */
+  char transport[16];          /* the way in use: "udp", "shm"; "ring", "exact" without a switch; "self": one rank */
+  char address[64];            /* the switch it talks to; "" without one */
   uint64_t wire_bytes_sent, wire_bytes_received;     /* packets with their headers */
   uint64_t packets_sent, packets_received;
   uint64_t packets_resent;     /* contributions sent again */
   uint64_t packets_dropped;    /* received and refused: bad checksum, stale, foreign */
   uint64_t packets_marked;     /* results that carried a congestion mark */
   uint64_t operations;         /* completed */
+  uint64_t ring_operations;    /* of those, done wholly or partly without the switch */
+  uint64_t ring_bytes;         /* sent and received without the switch */
+  uint64_t failovers;          /* how often the switch was given up */
+  char why[256];               /* operations do not go through a switch now; "" when they do */
 } gatun_stats_t;
 
 GATUN_API int gatun_version(int* version); /* major * 10000 + minor * 100 + patch */

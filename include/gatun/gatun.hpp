@@ -44,9 +44,9 @@ struct Element<T, std::enable_if_t<std::is_integral_v<T> && !std::is_same_v<T, b
 
 // How to join; what is left empty or 0 comes from the environment and the settings file.
 struct Options {
-  std::string address, job, transport;
+  std::string address, job, transport, fallback, rendezvous;
   int trees = 0, window = 0, payload_bytes = 0;
-  std::chrono::milliseconds timeout{0}, join_timeout{0};
+  std::chrono::milliseconds timeout{0}, join_timeout{0}, detect{0};
 };
 
 struct Call {
@@ -107,6 +107,9 @@ class Communicator {
     c.payload_bytes = options.payload_bytes;
     c.timeout_ms = options.timeout.count();
     c.join_timeout_ms = options.join_timeout.count();
+    c.fallback = options.fallback.empty() ? nullptr : options.fallback.c_str();
+    c.rendezvous = options.rendezvous.empty() ? nullptr : options.rendezvous.c_str();
+    c.detect_ms = options.detect.count();
     const int code = gatun_comm_create(&handle_, nranks, rank, &c);
     if (code != GATUN_SUCCESS) throw Error(code, gatun_last_error(nullptr));
   }

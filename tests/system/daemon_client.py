@@ -16,7 +16,7 @@ BIN = ""
 PATIENCE_S = 30  # for things that must happen at once; slow machines may take a while
 
 NAMES = ("Join", "Admit", "Ready", "Start", "KeepAlive", "Report", "Mismatch", "Leave", "Abort", "Lost", "Left", "Refused",
-         "Closing", "Stalled")
+         "Closing", "Stalled", "Peers")
 
 
 def environment(**extra):
@@ -94,9 +94,9 @@ def frame(kind, body=b"", version=1):
 
 
 def join_frame(rank, size, job="test", transport=2, trees=1, window=0, payload=0, path=65472, identity="elsewhere", **facts):
-    return frame("Join", text(job) + struct.pack(">IIIIIB", rank, size, trees, window, payload, transport)
+    return frame("Join", text(job) + struct.pack(">IIIIIBB", rank, size, trees, window, payload, transport, 0)
                  + struct.pack(">IIII", path, 1 << 20, facts.get("join_timeout_ms", 60000), 1000 + rank)
-                 + text(f"host{rank}") + text(identity) + text("raw"))
+                 + text(f"host{rank}") + text(identity) + text("raw") + text(""))
 
 
 TABLE = []

@@ -61,6 +61,9 @@ gatun_options_t c_options(const RankOptions& options) {
   c.payload_bytes = options.payload_bytes;
   c.timeout_ms = options.timeout_ms;
   c.join_timeout_ms = options.join_timeout_ms;
+  c.fallback = options.fallback.c_str();
+  c.rendezvous = options.rendezvous.empty() ? nullptr : options.rendezvous.c_str();
+  c.detect_ms = options.detect_ms;
   return c;
 }
 
@@ -72,7 +75,8 @@ Comm::Comm(int ranks, int rank, const RankOptions& options) {
     return;
   }
   std::vector<std::string> warnings;
-  Result<SettingValues> settings = load_settings(&c, &warnings);
+  std::unique_ptr<Store> store;
+  Result<SettingValues> settings = load_settings(&c, &warnings, &store);
   REQUIRE(settings.ok());
   Result<std::unique_ptr<Communicator>> made = Communicator::create({.settings = settings.value(),
                                                                      .rank = static_cast<uint32_t>(rank),

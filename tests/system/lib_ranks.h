@@ -22,6 +22,9 @@ struct RankOptions {
   int payload_bytes = 0;
   int64_t timeout_ms = 20'000;
   int64_t join_timeout_ms = 20'000;
+  std::string fallback = "off";
+  std::string rendezvous;
+  int64_t detect_ms = 0;
   TransportWrapper wrap;
 };
 

@@ -1,0 +1,188 @@
+// Without a switch: jobs that never had one, switches that die in mid-operation, and the way back.
+#include <catch2/catch.hpp>
+#include <atomic>
+#include <chrono>
+#include <csignal>
+#include <thread>
+
+#include "tests/system/gatund_process.h"
+#include "tests/system/lib_ranks.h"
+#include "tests/system/lib_values.h"
+
+using namespace gatun;
+using std::chrono::milliseconds;
+
+namespace {
+
+// Rounds of operations in flight, until `until` says so to every rank alike: rank 0's word, broadcast.
+std::string rounds_until(Comm& comm, int rank, int ranks, uint64_t count, const std::function<bool()>& until,
+                         const std::function<void()>& each_round = nullptr) {
+  for (uint64_t round = 0;; ++round) {
+    constexpr int kInFlight = 5;
+    std::vector<std::unique_ptr<Exercise>> exercises;
+    std::vector<gatun_request_t> requests(kInFlight, nullptr);
+    for (uint64_t i = 0; i < kInFlight; ++i) {
+      const Case c{.collective = i == 3 ? Collective::kReduceScatter : i == 4 ? Collective::kBroadcast : Collective::kAllReduce,
+                   .count = i == 1 ? 7 : count / (i + 1),
+                   .in_place = i % 2 == 0,
+                   .salt = round * 31 + i};
+      exercises.push_back(std::make_unique<Exercise>(c, rank, ranks));
+      if (const int code = exercises.back()->start(comm, nullptr, &requests[i])) return expect_code(0, code, comm, "start");
+    }
+    for (int i = 0; i < kInFlight; ++i) {
+      const auto at = static_cast<size_t>(i);
+      if (const int code = gatun_wait(&requests[at], -1)) return expect_code(0, code, comm, "wait");
+      if (std::string wrong = exercises[at]->verify(); !wrong.empty()) {
+        return "round " + std::to_string(round) + ", operation " + std::to_string(i) + ": " + wrong;
+      }
+    }
+    if (rank == 0 && each_round) each_round();
+    int32_t over = rank == 0 && until() ? 1 : 0;
+    if (const int code = gatun_broadcast(&over, &over, 1, GATUN_I32, 0, comm)) return expect_code(0, code, comm, "word");
+    if (over) return "";
+  }
+}
+
+bool on_switch(const Comm& comm) { return comm.stats().why[0] == 0; }
+
+}  // namespace
+
+TEST_CASE("failover__no_daemon_anywhere", "[lib][system]") {
+  const std::string fallback = GENERATE("ring", "exact");
+  const RankOptions options{.address = "127.0.0.1:" + std::to_string(free_port()),
+                            .fallback = fallback,
+                            .rendezvous = "127.0.0.1:" + std::to_string(free_port())};
+  run_ranks(4, options, [&](int rank, Comm& comm) {
+    int round = 0;
+    std::string wrong = rounds_until(comm, rank, 4, 50'000, [&] { return ++round == 10; });
+    if (!wrong.empty()) return wrong;
+    const gatun_stats_t stats = comm.stats();
+    if (on_switch(comm) || stats.ring_operations != stats.operations || stats.operations != 60 || stats.ring_bytes == 0)
+      return std::string("the counters are wrong");
+    return std::string(stats.why).find("no gatund at") == std::string::npos ? "why: " + std::string(stats.why) : "";
+  });
+}
+
+// All operations of a job without a switch, and the same contract for them as on a switch.
+TEST_CASE("failover__every_collective_type_and_operator_on_the_ring", "[lib][system]") {
+  const std::string fallback = GENERATE("ring", "exact");
+  const RankOptions options{.address = "127.0.0.1:" + std::to_string(free_port()),
+                            .fallback = fallback,
+                            .rendezvous = "127.0.0.1:" + std::to_string(free_port())};
+  run_ranks(3, options, [&](int rank, Comm& comm) {
+    for (int collective = 0; collective < kCollectives; ++collective) {
+      for (int type = 0; type < kTypes; ++type) {
+        for (int op = 0; op < kOps; ++op) {
+          const Case c{.collective = static_cast<Collective>(collective),
+                       .type = static_cast<Type>(type),
+                       .op = static_cast<Op>(op),
+                       .count = static_cast<uint64_t>(type * 37 % 11 + (op == 2 ? 0 : 100)),
+                       .root = type % 3,
+                       .in_place = op % 2 == 0};
+          Exercise exercise(c, rank, 3);
+          if (const int code = exercise.run(comm)) return expect_code(0, code, comm, text(c));
+          if (std::string wrong = exercise.verify(); !wrong.empty()) return wrong;
+        }
+      }
+    }
+    return std::string();
+  });
+}
+
+TEST_CASE("failover__mismatches_on_the_ring_are_named_and_survived", "[lib][system]") {
+  const RankOptions options{.address = "127.0.0.1:" + std::to_string(free_port()),
+                            .fallback = "ring",
+                            .rendezvous = "127.0.0.1:" + std::to_string(free_port())};
+  run_ranks(3, options, [&](int rank, Comm& comm) {
+    for (int round = 0; round < 5; ++round) {
+      Exercise odd({.count = rank == 1 ? 409'598u : 409'600u}, rank, 3);
+      const int code = odd.run(comm);
+      if (code != GATUN_MISMATCH) return expect_code(GATUN_MISMATCH, code, comm, "odd");
+      const std::string text = comm.last_error();
+      if (text.find("409598") == std::string::npos || text.find("409600") == std::string::npos) return text;
+      if (std::string wrong = odd.untouched(); !wrong.empty()) return wrong;
+      Exercise nothing({.count = 0}, rank, 3), after({.count = 1000}, rank, 3);
+      if (const int later = nothing.run(comm)) return expect_code(0, later, comm, "nothing");
+      if (const int later = after.run(comm)) return expect_code(0, later, comm, "after");
+      if (std::string wrong = after.verify(); !wrong.empty()) return wrong;
+    }
+    return std::string();
+  });
+}
+
+// The daemon is killed in mid-operation, and started again, over and over.
+TEST_CASE("failover__killed_and_started_again", "[lib][system]") {
+  const std::string transport = GENERATE("shm", "udp");
+  const std::string fallback = GENERATE("ring", "exact");
+  CAPTURE(transport, fallback);
+  GatundProcess gatund;
+  constexpr int kRanks = 3, kTimes = 3;
+  const RankOptions options{.address = gatund.address(), .transport = transport, .trees = 2, .fallback = fallback};
+  int killed = 0, round = 0;
+  std::jthread killer;
+  run_ranks(kRanks, options, [&](int rank, Comm& comm) {
+    std::string wrong = rounds_until(
+        comm, rank, kRanks, 300'000, [&] { return comm.stats().failovers == kTimes && on_switch(comm); },
+        [&] {
+          ++round;
+          if (killer.joinable()) killer.join();
+          if (gatund.pid() >= 0 && on_switch(comm) && round % 7 == 3 && killed < kTimes) {
+            killer = std::jthread([&gatund, wait = milliseconds(round % 5)] {  // while the next round is in flight
+              std::this_thread::sleep_for(wait);
+              gatund.end();
+            });
+            ++killed;
+          } else if (gatund.pid() < 0 && round % 7 == 0) {
+            gatund.start();
+          }
+        });
+    if (!wrong.empty()) return wrong;
+    const gatun_stats_t stats = comm.stats();
+    return stats.failovers == kTimes && stats.ring_operations > 0 ? "" : "failovers: " + std::to_string(stats.failovers);
+  });
+}
+
+// A daemon that hangs keeps its connections: only its silence tells.
+TEST_CASE("failover__stopped_and_continued", "[lib][system]") {
+  const std::string transport = GENERATE("shm", "udp");
+  CAPTURE(transport);
+  GatundProcess gatund;
+  const RankOptions options{.address = gatund.address(), .transport = transport, .fallback = "exact"};
+  int round = 0;
+  std::atomic<uint64_t> failovers{0};
+  run_ranks(3, options, [&](int rank, Comm& comm) {
+    std::string wrong = rounds_until(
+        comm, rank, 3, 200'000, [&] { return round > 40 && on_switch(comm); },
+        [&] {
+          ++round;
+          if (round == 5) gatund.signal(SIGSTOP);
+          if (round == 20) gatund.signal(SIGCONT);
+        });
+    failovers = comm.stats().failovers;
+    return wrong;
+  });
+  CHECK(failovers == 1);
+}
+
+// A rank that dies on the ring is named; nobody hangs.
+TEST_CASE("failover__a_rank_that_leaves_or_is_late_on_the_ring", "[lib][system]") {
+  const RankOptions options{.address = "127.0.0.1:" + std::to_string(free_port()),
+                            .timeout_ms = 700,
+                            .fallback = "ring",
+                            .rendezvous = "127.0.0.1:" + std::to_string(free_port())};
+  std::atomic<int> ended{0};
+  run_ranks(3, options, [&](int rank, Comm& comm) {
+    Exercise first({.count = 100}, rank, 3);
+    if (const int code = first.run(comm)) return expect_code(0, code, comm, "first");
+    if (rank == 2) {
+      while (ended < 2) std::this_thread::sleep_for(milliseconds(5));
+      return std::string();
+    }
+    Exercise second({.count = 100'000}, rank, 3);
+    const int code = second.run(comm);
+    ++ended;
+    const std::string text = comm.last_error();
+    if (code != GATUN_TIMEOUT || text.find("rank 2 (") == std::string::npos) return "code " + std::to_string(code) + ": " + text;
+    return second.untouched();
+  });
+}
