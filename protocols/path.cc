@@ -34,7 +34,8 @@ void PathAgreement::on_message(uint32_t from, const mesh_wire::Message& message)
   if (const auto* leave = std::get_if<mesh_wire::Leave>(&message)) return on_leave(from, *leave);
   const auto& abort = std::get<mesh_wire::Abort>(message);
   if (abort.lost) return fail(Code::kRankLost, abort.text);
-  fail(abort.timed_out ? Code::kTimeout : Code::kAborted, peers_[from].name + (abort.timed_out ? " gave up: " : " aborted the job: ") + abort.text);
+  const char* how = abort.timed_out ? " gave up: " : " aborted the job: ";
+  fail(abort.timed_out ? Code::kTimeout : Code::kAborted, peers_[from].name + how + abort.text);
 }
 
 void PathAgreement::on_announce(uint32_t from, const mesh_wire::Announce& announce) {

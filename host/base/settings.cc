@@ -99,9 +99,11 @@ constexpr Settings::Row kTable[] = {
      [](Text t, Values* v) {
        return parse_choice(t, {"ring", "exact", "off"}, &v->fallback);
      }},
-    {"rendezvous", "127.0.0.1:7119", "host:port of rank 0", "where ranks meet that find no switch and were given no store",
+    {"rendezvous", "127.0.0.1:7119", "host:port of rank 0",
+     "where ranks meet that find no switch and were given no store",
      [](Text t, Values* v) { return parse_text(t, 255, &v->rendezvous); }},
-    {"detect", "500ms", "a time such as 500ms, at least 10ms", "a switch that answers nothing for this long is taken for dead",
+    {"detect", "500ms", "a time such as 500ms, at least 10ms",
+     "a switch that answers nothing for this long is taken for dead",
      [](Text t, Values* v) { return parse_time(t, 10 * kMs, &v->detect); }},
     {"trees", "1", "a number from 1 to 16", "aggregation trees of the job",
      [](Text t, Values* v) { return parse_number(t, 1, kTreesMax, &v->trees); }},

@@ -86,8 +86,8 @@ Status check(const Arguments& a, const Communicator& communicator, Contract* con
     return invalid(a, "op " + std::to_string(a.op) + " is none of gatun_op_t");
   }
   if (a.root < 0 || static_cast<uint32_t>(a.root) >= communicator.ranks()) {
-    return invalid(
-        a, "root " + std::to_string(a.root) + " is out of range; the ranks are 0 to " + std::to_string(communicator.ranks() - 1));
+    return invalid(a, "root " + std::to_string(a.root) + " is out of range; the ranks are 0 to " +
+                          std::to_string(communicator.ranks() - 1));
   }
   contract->collective = a.collective;
   contract->type = static_cast<Type>(a.type);
@@ -96,7 +96,8 @@ Status check(const Arguments& a, const Communicator& communicator, Contract* con
   contract->count = a.count;
   const int64_t send_bytes = Operation::send_bytes(*contract, communicator.rank(), communicator.ranks());
   const int64_t recv_bytes = Operation::receive_bytes(*contract, communicator.rank(), communicator.ranks());
-  if (send_bytes < 0 || recv_bytes < 0) {
+  constexpr int64_t kAddressSpace = int64_t{1} << 47;
+  if (send_bytes < 0 || recv_bytes < 0 || send_bytes > kAddressSpace || recv_bytes > kAddressSpace) {
     return invalid(a, "count " + std::to_string(a.count) + " of " + name(contract->type) + " is more than memory can hold");
   }
   if (send_bytes > 0 && !a.send) return invalid(a, "send is NULL");

@@ -69,18 +69,7 @@ Status Communicator::connect() {
   }
   if (!connection && (!fallback || no_switch.code() == Code::kInvalidArgument)) return no_switch;
   if (fallback && (config_.store || !connection)) {
-    std::unique_ptr<Store> rendezvous;
-    if (!config_.store) {
-      Result<std::unique_ptr<Store>> opened =
-          open_rendezvous(settings.rendezvous, settings.job, config_.rank, config_.ranks, deadline);
-      if (!opened.ok()) return {opened.status().code(), std::string(no_switch.message()) + "; and without a switch: " + opened.status().message()};
-      rendezvous = std::move(opened.value());
-    }
-    Store& store = config_.store ? *config_.store : *rendezvous;
-    Result<std::vector<std::string>> met =
-        exchange(store, "gatun/" + settings.job, config_.rank, config_.ranks, card, deadline);
-    if (!met.ok()) return met.status();
-    Result<std::unique_ptr<Ring>> made = make_ring(std::move(listener), met.value(), deadline);
+    Result<std::unique_ptr<Ring>> made = meet(std::move(listener), card, no_switch, deadline);
     if (!made.ok()) return made.status();
     ring = std::move(made.value());
     Result<bool> all = ring->all_same(connection ? 1 : 2 + config_.rank, deadline);
@@ -115,6 +104,27 @@ Status Communicator::connect() {
   return start_lane(std::move(path), std::move(ring), no_switch.message());
 }
 
+// Without the controller: by the caller's store or the rendezvous.
+Result<std::unique_ptr<Ring>> Communicator::meet(std::unique_ptr<MeshListener> listener, const std::string& card,
+                                                 const Status& no_switch, TimeNs deadline) const {
+  const SettingValues& settings = config_.settings;
+  std::unique_ptr<Store> rendezvous;
+  if (!config_.store) {
+    Result<std::unique_ptr<Store>> opened =
+        open_rendezvous(settings.rendezvous, settings.job, config_.rank, config_.ranks, deadline);
+    if (!opened.ok()) {
+      return Status(opened.status().code(),
+                    std::string(no_switch.message()) + "; and without a switch: " + opened.status().message());
+    }
+    rendezvous = std::move(opened.value());
+  }
+  Store& store = config_.store ? *config_.store : *rendezvous;
+  Result<std::vector<std::string>> cards =
+      exchange(store, "gatun/" + settings.job, config_.rank, config_.ranks, card, deadline);
+  if (!cards.ok()) return cards.status();
+  return make_ring(std::move(listener), cards.value(), deadline);
+}
+
 SwitchPath::Config Communicator::path_config(const std::string& card) const {
   return {.settings = &config_.settings,
           .rank = config_.rank,
@@ -136,7 +146,7 @@ Result<std::unique_ptr<Ring>> Communicator::make_ring(std::unique_ptr<MeshListen
 
 Status Communicator::start_lane(std::unique_ptr<SwitchPath> path, std::unique_ptr<Ring> ring, const std::string& why) {
   const bool seeks = ring != nullptr;
-  if (ring) engine_ = ring->engine();
+  if (ring) way_ = ring->exact() ? "exact" : "ring";
   lane_ = std::make_unique<Lane>(Lane::Config{.rank = config_.rank,
                                               .ranks = config_.ranks,
                                               .timeout = config_.settings.timeout,
@@ -225,7 +235,7 @@ Status Communicator::run_alone(const Contract& contract, const void* send, void*
 }
 
 void Communicator::abort_job(const std::string& reason) {
-  if (lane_) return lane_->abort(reason);
+  if (lane_) return lane_->give_up_job(reason);
   const std::lock_guard lock(mutex_);
   if (failure_.ok()) failure_ = Status(Code::kAborted, reason);
 }
@@ -243,7 +253,7 @@ Communicator::Facts Communicator::facts() const {
   facts.trees = present.path.trees;
   facts.window = present.path.window;
   facts.payload_bytes = present.path.payload_bytes;
-  facts.transport = present.on_switch ? present.path.transport : engine_;
+  facts.transport = present.on_switch ? present.path.transport : way_;
   facts.address = present.on_switch ? present.path.address : "";
   facts.why = present.why;
   return facts;

@@ -59,6 +59,8 @@ class Communicator final {
   explicit Communicator(Config config);
   Status connect();
   Result<std::unique_ptr<ControlConnection>> reach_switch(TimeNs grace, TimeNs deadline) const;
+  Result<std::unique_ptr<Ring>> meet(std::unique_ptr<MeshListener> listener, const std::string& card,
+                                     const Status& no_switch, TimeNs deadline) const;
   Result<std::unique_ptr<Ring>> make_ring(std::unique_ptr<MeshListener> listener, const std::vector<std::string>& cards,
                                           TimeNs deadline) const;
   SwitchPath::Config path_config(const std::string& card) const;
@@ -70,7 +72,7 @@ class Communicator final {
   Config config_;
   const Log log_;
   std::unique_ptr<Lane> lane_;  // null when alone
-  std::string engine_;          // without the switch
+  std::string way_;             // without the switch: "ring" or "exact"
 
   // The search for a switch.
   std::thread seeker_;

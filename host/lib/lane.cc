@@ -281,7 +281,7 @@ Status Lane::failure() const {
   return failure_;
 }
 
-void Lane::abort(const std::string& reason) {
+void Lane::give_up_job(const std::string& reason) {
   Lock lock(mutex_);
   if (path_) path_->send(control::Abort{.text = reason});
   fail(lock, {Code::kAborted, reason});

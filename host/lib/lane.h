@@ -82,7 +82,7 @@ class Lane final : private SwitchPath::Events, private Mesh::Events {
   void fail(Status status);
   Status failure() const;
   // fail(), and tells the other ranks.
-  void abort(const std::string& reason);
+  void give_up_job(const std::string& reason);
   // Tells them that this rank leaves in order. Nothing may follow but destruction.
   void leave();
 

@@ -21,7 +21,7 @@ bool brings_nothing(const Contract& contract) {
 
 }  // namespace
 
-// --- What others say -------------------------------------------------------------------------------------------------------
+// --- What others say -----------------------------------------------------------------------------------------------------
 
 void Lane::on_mesh_message(uint32_t rank, std::span<const std::byte> bytes) {
   mesh_wire::Message message;
@@ -109,7 +109,7 @@ void Lane::tell_all(const mesh_wire::Message& message) {
   if (ring_) ring_->mesh().send_all(mesh_wire::encode(message));
 }
 
-// --- The background thread -------------------------------------------------------------------------------------------------
+// --- The background thread -----------------------------------------------------------------------------------------------
 
 void Lane::live_off_switch(Lock& lock) {
   while (!stop_) {
@@ -321,7 +321,7 @@ void Lane::end_all_off_switch(Lock& lock) {
   for (Request* request : all) end(lock, request, failure);
 }
 
-// --- Whoever looks for a switch --------------------------------------------------------------------------------------------
+// --- Whoever looks for a switch ------------------------------------------------------------------------------------------
 
 bool Lane::wait_wanted() {
   Lock lock(mutex_);

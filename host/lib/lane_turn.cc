@@ -188,7 +188,8 @@ void Lane::time_out(const Request& request, TimeNs now) {
     const Lock lock(mutex_);
     if (stall_text_.op == request.number) known = stall_text_.text;
   }
-  const Status status(Code::kTimeout, timeout_sentence(request, path_->datapath().stall(request), path_->facts().address, known, now));
+  const Datapath::Stall stall = path_->datapath().stall(request);
+  const Status status(Code::kTimeout, timeout_sentence(request, stall, path_->facts().address, known, now));
   fail(status);
   path_->send(control::Abort{.text = status.message(), .timed_out = true});
 }

@@ -36,7 +36,8 @@ Result<std::unique_ptr<Ring>> Ring::make(std::unique_ptr<MeshListener> listener,
   Result<bool> same = ring->all_same(gloo ? 1 : 2, deadline);
   if (!same.ok()) return same.status();
   if (!same.value()) *note = "without the switch ranks exchange directly, since Gloo is not there on all of them";
-  if (!same.value() || !gloo) ring->engine_ = make_exact_engine(ring->mesh_.get(), {});
+  ring->exact_ = !same.value() || !gloo;
+  if (ring->exact_) ring->engine_ = make_exact_engine(ring->mesh_.get(), {});
   return ring;
 }
 

@@ -1,5 +1,5 @@
-// Ring: a communicator's way without the switch: the mesh of its ranks, the engine over it, and how what was in flight at the
-// switch's death is finished on it.
+// Ring: a communicator's way without the switch: the mesh of its ranks, the engine over it, and how what was in flight at
+// the switch's death is finished on it.
 //
 // run() and recover() block in the lane's background thread until their end, the deadline or interrupt().
 #pragma once
@@ -33,6 +33,7 @@ class Ring {
 
   Mesh& mesh() { return *mesh_; }
   const char* engine() const { return engine_->name(); }
+  bool exact() const { return exact_; }
   std::vector<std::string> names() const;  // "rank 2 (host b, pid 77)", by rank
 
  private:
@@ -42,6 +43,7 @@ class Ring {
 
   std::unique_ptr<Mesh> mesh_;
   std::unique_ptr<Engine> engine_;
+  bool exact_ = false;
 };
 
 }  // namespace gatun

@@ -26,7 +26,8 @@ class SwitchPath final : private ControlClient::Events {
     // The membership is over, nothing follows. kSwitchLost: the switch may be gone; else the job has ended.
     virtual void on_path_end(SwitchPath* path, const Status& status) = 0;
     virtual void on_mismatch(SwitchPath* path, uint32_t op, const std::string& text) = 0;
-    virtual void on_left(SwitchPath* path, uint32_t started, const std::string& text) = 0;  // a rank, after so many operations
+    // A rank has left, after so many operations.
+    virtual void on_left(SwitchPath* path, uint32_t started, const std::string& text) = 0;
     virtual void on_stall_text(SwitchPath* path, uint32_t op, const std::string& text) = 0;
     virtual control::KeepAlive progress(SwitchPath* path) = 0;
   };

@@ -1,5 +1,5 @@
-// A gatund of the test's own, as a process: started on one port, killed, stopped, continued and started again. It is ended by
-// its process id.
+// A gatund of the test's own, as a process: started on one port, killed, stopped, continued and started again. It is ended
+// by its process id.
 #pragma once
 
 #include <sys/types.h>

@@ -51,6 +51,7 @@ TEST_CASE("arguments__each_wrong_one_is_named", "[lib][system]") {
   said(gatun_broadcast(data, data, 4, GATUN_F32, 1, comm), "root 1 is out of range");
   said(gatun_reduce(data, data, 4, GATUN_F32, GATUN_SUM, -1, comm), "root -1 is out of range");
   said(gatun_allreduce(data, data, SIZE_MAX / 2, GATUN_F64, GATUN_SUM, comm), "more than memory can hold");
+  said(gatun_allreduce(data, data, size_t{1} << 62, GATUN_I8, GATUN_SUM, comm), "more than memory can hold");
   said(gatun_iallreduce(data, data, 4, GATUN_F32, GATUN_SUM, comm, nullptr, nullptr), "request is NULL");
   gatun_request_t request = nullptr;
   gatun_call_t call = GATUN_CALL_INIT;

@@ -150,7 +150,7 @@ TEST_CASE("parser_next__version_type_and_length", "[control]") {
   CHECK(error_of(from_hex("00000002 03 01")) == "speaks control protocol 3, this is 1");
   CHECK(error_of(from_hex("00001000 03 01")) == "speaks control protocol 3, this is 1");  // before the body is there
   CHECK(error_of(from_hex("00000002 01 00")) == "sent a control message of unknown type 0");
-  CHECK(error_of(from_hex("00000002 01 0f")) == "sent a control message of unknown type 15");
+  CHECK(error_of(from_hex("00000002 01 10")) == "sent a control message of unknown type 16");
   CHECK(error_of(from_hex("00000001 01")) == "does not speak Gatun's control protocol");
   CHECK(error_of(from_hex("00010001")) == "does not speak Gatun's control protocol");
   CHECK(error_of(from_hex("474554202f")) == "does not speak Gatun's control protocol");  // "GET /"

@@ -53,7 +53,7 @@ TEST_CASE("settings__defaults", "[settings]") {
   CHECK(settings.values().timeout == 300 * kSecond);
   CHECK(settings.values().memory_bytes == uint64_t{256} << 20);
   CHECK(settings.origin("trees").where == "default");
-  CHECK(Settings::table().size() <= 20);
+  CHECK(Settings::table().size() <= 24);
 }
 
 TEST_CASE("settings__every_default_is_what_the_table_expects", "[settings]") {

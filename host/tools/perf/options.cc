@@ -107,6 +107,7 @@ std::string take_settings(std::vector<std::string>* arguments, Options* options)
   }
   if (!settings.file().empty()) setenv("GATUN_CONFIG", settings.file().c_str(), 1);
   if (settings.origin("address").source != Settings::Source::kDefault) options->address = settings.values().address;
+  if (settings.origin("fallback").source != Settings::Source::kDefault) options->fallback = settings.values().fallback;
   if (settings.origin("job").source != Settings::Source::kDefault) options->job = settings.values().job;
   return "";
 }
@@ -198,7 +199,7 @@ int parse_options(const std::vector<std::string>& arguments, Options* options) {
   app.footer(
       "Settings, as flags, GATUN_<KEY> or in the file:\n" + Settings::help() +
       "\nWith -g it starts a switch of its own, unless an address is set. Started by torchrun, mpirun or srun it joins as\n"
-      "that rank, on the switch at that address.");
+      "that rank, on the switch at that address. Without a switch it fails; with fallback set it measures the way without.");
   Texts texts;
   add_nccl_flags(app, *options, texts);
   add_own_flags(app, *options, texts);

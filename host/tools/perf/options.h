@@ -47,6 +47,7 @@ struct Options {
   int repetitions = 0;  // of a comparison; 0: chosen
   uint64_t seed = 1;
   std::string address, job;      // "" unless named by flag, environment or file
+  std::string fallback = "off";  // what is measured is the switch, unless one names something else
   std::string run_dir;           // hidden: this process is a rank that a parent started through mpirun
   bool skip_collective = false;  // hidden: proves that the check finds results that were never written
   bool own_switch = false;       // hidden: that parent started the switch

@@ -61,6 +61,7 @@ void Rank::join() {
   if (!place_.address.empty()) join.address = place_.address.c_str();
   if (!place_.job.empty()) join.job = place_.job.c_str();
   join.timeout_ms = options_.timeout_s * 1000ll;
+  join.fallback = options_.fallback.c_str();
   const int code = gatun_comm_create(&comm_, place_.nranks, place_.rank, &join);
   if (code != GATUN_SUCCESS) {
     comm_ = nullptr;

@@ -115,6 +115,8 @@ void Report::State::print_ranks(const RunInfo& info) {
   const gatun_stats_t& stats = info.stats;
   if (std::strcmp(stats.transport, "self") == 0) {
     line("# Switch: none, one rank needs none");
+  } else if (stats.why[0] != 0) {
+    line(fmt::format("# Switch: none, transport {}: {}", stats.transport, stats.why));
   } else {
     line(fmt::format("# Switch: {}{}, transport {}, payload {} bytes, trees {}, window {}", stats.address,
                      info.own_switch ? " (started for this run)" : "", stats.transport, stats.payload_bytes, stats.trees,
