@@ -116,8 +116,8 @@ void Lane::live_off_switch(Lock& lock) {
     if (failure_.ok() && agreement_->state() == State::kFailed) fail(lock, agreement_->status());
     if (!failure_.ok()) {
       end_all_off_switch(lock);
-      background_.wait(lock);
-      continue;
+      background_.wait(lock, [&] { return stop_; });  // nothing begins any more
+      return;
     }
     switch (agreement_->state()) {
       case State::kSwitch: return;
@@ -138,6 +138,7 @@ void Lane::freeze(Lock& lock) {
   lock.unlock();
   settle();  // what the last turn has completed
   lock.lock();
+  if (agreement_->state() != State::kFreeze) return;  // a rank is lost
   tell_all(agreement_->freeze(path_->datapath().freeze()));
   why_off_ = agreement_->why();
   const uint32_t by = agreement_->by();
@@ -330,12 +331,14 @@ bool Lane::wait_wanted() {
       agreement_->ready(nullptr);
       dropped_paths_.push_back(std::move(ready_path_));
     }
-    while (!dropped_paths_.empty()) {
-      const std::unique_ptr<SwitchPath> path = std::move(dropped_paths_.back());
+    if (!dropped_paths_.empty()) {
+      std::unique_ptr<SwitchPath> path = std::move(dropped_paths_.back());
       dropped_paths_.pop_back();
       lock.unlock();
       path->leave();
+      path.reset();  // its thread may call us meanwhile
       lock.lock();
+      continue;
     }
     if (!seeking_ || !failure_.ok()) return false;
     if (agreement_->state() == State::kRing && !ready_path_) return true;

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "host/tools/explain.h"
 #include "host/tools/info.h"
 #include "host/tools/paths.h"
 #include "host/tools/perf/perf.h"
@@ -23,6 +24,7 @@ struct Builtin {
 };
 constexpr Builtin kBuiltins[] = {
     {"perf", gatun::perf_main, "benchmark and check the collectives; nccl-tests' flags and columns"},
+    {"explain", gatun::explain_main, "which way a job's operations take with these settings, and why"},
     {"info", gatun::info_main, "version, features, devices, the switch, and where each setting comes from"},
 };
 

@@ -187,3 +187,61 @@ TEST_CASE("failover__a_rank_that_leaves_or_is_late_on_the_ring", "[lib][system]"
     return second.untouched();
   });
 }
+
+// Whatever the others do: an abort releases every waiter at once, on the ring and on the switch, and destroying is bounded.
+TEST_CASE("failover__abort_and_destroy_are_bounded", "[lib][system]") {
+  const bool with_switch = GENERATE(true, false);
+  CAPTURE(with_switch);
+  std::unique_ptr<GatundProcess> gatund;
+  if (with_switch) gatund = std::make_unique<GatundProcess>();
+  const RankOptions options{.address = with_switch ? gatund->address() : "127.0.0.1:" + std::to_string(free_port()),
+                            .timeout_ms = 60'000,
+                            .fallback = "ring",
+                            .rendezvous = "127.0.0.1:" + std::to_string(free_port())};
+  std::atomic<bool> waits{false}, over{false};
+  run_ranks(3, options, [&](int rank, Comm& comm) {
+    Exercise first({.count = 100}, rank, 3);
+    if (const int code = first.run(comm)) return expect_code(0, code, comm, "first");
+    if (rank == 2) {  // takes no part, and neither leaves nor answers
+      while (!over) std::this_thread::sleep_for(milliseconds(5));
+      return std::string();
+    }
+    std::string wrong;
+    std::thread caller([&] {
+      Exercise second({.count = 100'000}, rank, 3);
+      waits = true;
+      const int code = second.run(comm);
+      if (code != GATUN_ABORTED) wrong = expect_code(GATUN_ABORTED, code, comm, "second");
+    });
+    if (rank == 0) {
+      while (!waits) std::this_thread::sleep_for(milliseconds(1));
+      std::this_thread::sleep_for(milliseconds(50));
+      gatun_comm_abort(comm);
+    }
+    caller.join();
+    comm.reset();
+    over = true;
+    return wrong;
+  });
+}
+
+// More ranks die than one can name at once; the daemon is dead too.
+TEST_CASE("failover__a_killed_rank_is_named_on_the_ring", "[lib][system]") {
+  const std::string rendezvous = "127.0.0.1:" + std::to_string(free_port());
+  run_rank_processes(
+      3, {.transport = "udp", .timeout_ms = 20'000, .fallback = "ring", .rendezvous = rendezvous},
+      [](int rank, Comm& comm) {
+        Exercise first({.count = 5000}, rank, 3);
+        if (const int code = first.run(comm)) return expect_code(0, code, comm, "first");
+        if (rank == 1) {
+          std::this_thread::sleep_for(milliseconds(200));  // all others have the first
+          ::raise(SIGKILL);
+        }
+        Exercise second({.count = 500'000}, rank, 3);
+        const int code = second.run(comm);
+        const std::string text = comm.last_error();
+        if (code != GATUN_RANK_LOST || text.find("rank 1 (") == std::string::npos) return std::to_string(code) + ": " + text;
+        return second.untouched();
+      },
+      1);
+}

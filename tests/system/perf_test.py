@@ -179,6 +179,16 @@ class Output(unittest.TestCase):
         self.assertRegex(run.stdout.splitlines()[-1], r"^worst ratio: \d+\.\d\d \((1K|16K) vs (gloo|mpi)\)$")
         self.assertEqual(run.stdout.count(" | "), len(peers) * 5, run.stdout)
 
+    def test_explain(self):
+        run = gatun("explain", "--address", "127.0.0.1:1")
+        self.assertEqual(run.returncode, 0, run.stderr)
+        self.assertIn("Operations go without a switch (ring), because there is no gatund at 127.0.0.1:1", run.stdout)
+        run = gatun("explain", "--address", "127.0.0.1:1", "--fallback", "off")
+        self.assertEqual(run.returncode, 1)
+        self.assertIn("Operations fail: no gatund at 127.0.0.1:1", run.stdout)
+        self.named(gatun("explain", "--bogus"), "--bogus")
+        self.named(gatun("explain", "--fallback", "bridge"), "ring, exact or off")
+
     def test_info(self):
         run = gatun("info", "--json", "--trees", "2", GATUN_WINDOW="64")
         self.assertEqual(run.returncode, 0, run.stderr)

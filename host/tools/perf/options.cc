@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "host/base/settings.h"
+#include "host/tools/settings_flags.h"
 #include "host/tools/perf/numbers.h"
 
 namespace gatun::perf {
@@ -97,15 +98,7 @@ std::vector<std::string> with_units(std::vector<std::string> arguments) {
 // Takes the settings' flags out of arguments and reads the other sources.
 std::string take_settings(std::vector<std::string>* arguments, Options* options) {
   Settings settings;
-  if (const Status status = settings.load(arguments); !status.ok()) return status.message();
-  for (const Settings::Row& row : Settings::table()) {
-    const Settings::Origin& origin = settings.origin(row.key);
-    if (origin.source != Settings::Source::kFlag) continue;
-    std::string name = std::string("GATUN_") + row.key;
-    std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return std::toupper(c); });
-    setenv(name.c_str(), origin.text.c_str(), 1);
-  }
-  if (!settings.file().empty()) setenv("GATUN_CONFIG", settings.file().c_str(), 1);
+  if (const Status status = take_setting_flags(arguments, &settings); !status.ok()) return status.message();
   if (settings.origin("address").source != Settings::Source::kDefault) options->address = settings.values().address;
   if (settings.origin("fallback").source != Settings::Source::kDefault) options->fallback = settings.values().fallback;
   if (settings.origin("job").source != Settings::Source::kDefault) options->job = settings.values().job;
