@@ -83,13 +83,13 @@ def wait_for(condition, what, seconds=20):
 
 
 class Switch:
-    """A gatund on a free port of this machine."""
+    """A gatund on this machine, on a free port unless one is named."""
 
-    def __init__(self, *flags):
+    def __init__(self, *flags, port=0):
         program = os.environ.get("GATUND") or "gatund"
         self.output = tempfile.TemporaryFile()
         with tempfile.TemporaryDirectory(prefix="gatun-test-") as folder:
-            command = [program, "--port", "0", "--port-file", f"{folder}/port", "--metrics", "off", *flags]
+            command = [program, "--port", str(port), "--port-file", f"{folder}/port", "--metrics", "off", *flags]
             self.process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=self.output, stderr=self.output, preexec_fn=die_with_parent
             )
@@ -104,6 +104,10 @@ class Switch:
     def log(self):
         self.output.seek(0)
         return self.output.read().decode(errors="replace")
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
 
     def close(self):
         self.process.terminate()

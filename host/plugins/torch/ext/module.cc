@@ -4,8 +4,10 @@
 #include <pybind11/stl.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include <algorithm>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "host/plugins/torch/ext/group.h"
 
@@ -22,6 +24,42 @@ Group& group_of(const BasePtr& backend) {
   }
   return *group;
 }
+
+// PyTorch's store, as the library sees it: where the ranks meet when there is no switch.
+class MeetingPlace {
+ public:
+  explicit MeetingPlace(const c10::intrusive_ptr<c10d::Store>& store) : store_(store) {
+    functions_.context = this;
+    functions_.set = [](void* self, const char* key, const char* value) {
+      return static_cast<MeetingPlace*>(self)->set(key, value);
+    };
+    functions_.get = [](void* self, const char* key, char* value, size_t size, int64_t timeout_ms) {
+      return static_cast<MeetingPlace*>(self)->get(key, value, size, timeout_ms);
+    };
+  }
+  const gatun_store_t* functions() const { return &functions_; }
+
+ private:
+  int set(const std::string& key, const std::string& value) noexcept try {
+    store_->set(key, std::vector<uint8_t>(value.begin(), value.end()));
+    return 0;
+  } catch (...) {
+    return 1;
+  }
+  int get(const std::string& key, char* value, size_t size, int64_t timeout_ms) noexcept try {
+    store_->wait({key}, std::chrono::milliseconds(timeout_ms));
+    const std::vector<uint8_t> bytes = store_->get(key);
+    if (bytes.size() >= size) return 1;
+    std::copy(bytes.begin(), bytes.end(), value);
+    value[bytes.size()] = 0;
+    return 0;
+  } catch (...) {
+    return 1;
+  }
+
+  c10::intrusive_ptr<c10d::Store> store_;
+  gatun_store_t functions_ = GATUN_STORE_INIT;
+};
 
 gatun_options_t options_from(const std::map<std::string, std::string>& text, const std::map<std::string, int64_t>& numbers) {
   gatun_options_t options = GATUN_OPTIONS_INIT;
@@ -41,14 +79,18 @@ gatun_options_t options_from(const std::map<std::string, std::string>& text, con
   options.payload_bytes = static_cast<int>(number("payload"));
   options.timeout_ms = number("timeout_ms");
   options.join_timeout_ms = number("join_timeout_ms");
+  options.fallback = word("fallback");
+  options.detect_ms = number("detect_ms");
   return options;
 }
 
 BasePtr create(int rank, int size, const std::string& name, std::chrono::milliseconds timeout,
-               const std::map<std::string, std::string>& text, const std::map<std::string, int64_t>& numbers, BasePtr inner,
-               std::function<BasePtr()> make_device_inner) {
+               const std::map<std::string, std::string>& text, const std::map<std::string, int64_t>& numbers,
+               const c10::intrusive_ptr<c10d::Store>& store, BasePtr inner, std::function<BasePtr()> make_device_inner) {
   const py::gil_scoped_release others_run;
-  const gatun_options_t options = options_from(text, numbers);
+  const MeetingPlace place(store);
+  gatun_options_t options = options_from(text, numbers);
+  options.store = place.functions();
   gatun_comm_t comm = nullptr;
   const int code = gatun_comm_create(&comm, size, rank, &options);
   if (code < 0) {
@@ -76,6 +118,10 @@ py::dict stats(const BasePtr& backend) {
   all["packets_dropped"] = stats.packets_dropped;
   all["packets_marked"] = stats.packets_marked;
   all["operations"] = stats.operations;
+  all["ring_operations"] = stats.ring_operations;
+  all["ring_bytes"] = stats.ring_bytes;
+  all["failovers"] = stats.failovers;
+  all["why"] = std::string(stats.why);
   return all;
 }
 
@@ -86,7 +132,7 @@ PYBIND11_MODULE(_gatun, m) {
   using namespace gatun_torch;
   m.attr("torch_version") = TORCH_VERSION;
   m.def("create", &create, py::arg("rank"), py::arg("size"), py::arg("name"), py::arg("timeout"), py::arg("text"),
-        py::arg("numbers"), py::arg("inner"), py::arg("make_device_inner"));
+        py::arg("numbers"), py::arg("store"), py::arg("inner"), py::arg("make_device_inner"));
   m.def("stats", &stats, py::arg("backend"));
   m.def("leave_all", &leave_all, py::arg("grace"));
 }

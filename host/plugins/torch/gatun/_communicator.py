@@ -24,7 +24,8 @@ class _Options(ctypes.Structure):
     _fields_ = [
         ("size", ctypes.c_size_t), ("address", ctypes.c_char_p), ("job", ctypes.c_char_p), ("transport", ctypes.c_char_p),
         ("trees", ctypes.c_int), ("window", ctypes.c_int), ("payload_bytes", ctypes.c_int),
-        ("timeout_ms", ctypes.c_int64), ("join_timeout_ms", ctypes.c_int64),
+        ("timeout_ms", ctypes.c_int64), ("join_timeout_ms", ctypes.c_int64), ("fallback", ctypes.c_char_p),
+        ("rendezvous", ctypes.c_char_p), ("detect_ms", ctypes.c_int64), ("store", ctypes.c_void_p),
     ]  # fmt: skip
 
 
@@ -35,8 +36,8 @@ class _Stats(ctypes.Structure):
         ("address", ctypes.c_char * 64),
     ] + [(name, ctypes.c_uint64) for name in (
         "wire_bytes_sent", "wire_bytes_received", "packets_sent", "packets_received", "packets_resent", "packets_dropped",
-        "packets_marked", "operations",
-    )]  # fmt: skip
+        "packets_marked", "operations", "ring_operations", "ring_bytes", "failovers",
+    )] + [("why", ctypes.c_char * 256)]  # fmt: skip
 
 
 _loaded = None

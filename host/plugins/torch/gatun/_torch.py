@@ -16,9 +16,9 @@ _extension = None
 _EXIT_GRACE = datetime.timedelta(seconds=2)
 
 # Settings a group takes in pg_options=dict(...); anything not given comes from GATUN_* and the settings file.
-_WORDS = ("address", "job", "transport")
+_WORDS = ("address", "job", "transport", "fallback")
 _NUMBERS = ("trees", "window", "payload")
-_SECONDS = ("join_timeout",)
+_SECONDS = ("join_timeout", "detect")
 
 
 def extension():
@@ -89,7 +89,8 @@ def create(store, rank, size, timeout, name, options, inner=True):
     numbers.setdefault("timeout_ms", numbers["join_timeout_ms"])
     gloo = _gloo(store, meeting, rank, size, timeout) if inner else None
     nccl = (lambda: _nccl(store, meeting, rank, size, timeout)) if inner else None
-    return ext.create(rank, size, name, timeout, words, numbers, gloo, nccl)
+    place = dist.PrefixStore(f"{meeting}/ranks", store)
+    return ext.create(rank, size, name, timeout, words, numbers, place, gloo, nccl)
 
 
 def _gloo(store, meeting, rank, size, timeout):
