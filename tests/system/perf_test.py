@@ -186,8 +186,8 @@ class Output(unittest.TestCase):
         run = gatun("explain", "--address", "127.0.0.1:1", "--fallback", "off")
         self.assertEqual(run.returncode, 1)
         self.assertIn("Operations fail: no gatund at 127.0.0.1:1", run.stdout)
-        self.named(gatun("explain", "--bogus"), "--bogus")
-        self.named(gatun("explain", "--fallback", "bridge"), "ring, exact or off")
+        self.assertIn("--bogus", gatun("explain", "--bogus").stderr)
+        self.assertIn("ring, exact or off", gatun("explain", "--fallback", "bridge").stderr)
 
     def test_info(self):
         run = gatun("info", "--json", "--trees", "2", GATUN_WINDOW="64")
@@ -248,7 +248,7 @@ class Errors(unittest.TestCase):
         self.named(gatun("perf", "-g", "2", RANK="0", WORLD_SIZE="2", MASTER_ADDR="h"), "torchrun", "-g")
 
     def test_commands(self):
-        self.named(gatun("nonsense"), "nonsense", "gatun-nonsense", "perf, info")
+        self.named(gatun("nonsense"), "nonsense", "gatun-nonsense", "perf, explain, info")
         with tempfile.TemporaryDirectory() as folder:
             with open(f"{folder}/gatun-hello", "w", encoding="utf-8") as file:
                 file.write('#!/bin/sh\necho "hello $1"\nexit 5\n')
