@@ -45,10 +45,6 @@ void Datapath::submit(Request* request) {
                              .contract = request->contract,
                              .operation = request->operation,
                              .request = request};
-  if (request->operation.empty()) {
-    record(request->number).request = nullptr;
-    complete(request, {});
-  }
 }
 
 void Datapath::complete(Request* request, Status status) {

@@ -15,10 +15,6 @@ using State = PathAgreement::State;
 
 constexpr TimeNs kReasonWait = 500 * kMs;  // a broken stream's cause may still be on its way as a message
 
-bool brings_nothing(const Contract& contract) {
-  return contract.count == 0 && contract.collective != Collective::kBarrier;
-}
-
 }  // namespace
 
 // --- What others say -----------------------------------------------------------------------------------------------------
@@ -204,7 +200,6 @@ void Lane::ring_step(Lock& lock) {
   Request* request = queue_[queue_head_++ % queue_.size()];
   request->ordinal = next_ordinal_++;
   request->submitted = true;
-  if (brings_nothing(request->contract)) return end(lock, request, {});
   ready_said_ = ready_path_ && !ready_ended_;
   agreement_->ready(ready_said_ ? &ready_path_->job() : nullptr);
   announced_ = request;

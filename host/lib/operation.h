@@ -6,7 +6,7 @@
 //   broadcast            the root's bytes, cut into chunks; the others add nothing
 //   all-gather           segment after segment, each cut by itself, so that a chunk has one rank that adds to it
 //   barrier              one chunk of one byte
-//   any of no elements   one chunk of nothing: done at once, but the switch learns what this rank called
+//   any of no elements   one chunk of nothing, so that all ranks learn what each of them called
 //
 // Copies travel as a u8 sum with one contribution. Pure: no memory is touched; all counts and offsets have 64 bits.
 #pragma once

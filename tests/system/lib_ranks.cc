@@ -77,7 +77,7 @@ Comm::Comm(int ranks, int rank, const RankOptions& options) {
   std::vector<std::string> warnings;
   std::unique_ptr<Store> store;
   Result<SettingValues> settings = load_settings(&c, &warnings, &store);
-  REQUIRE(settings.ok());
+  GATUN_CHECK(settings.ok());
   Result<std::unique_ptr<Communicator>> made = Communicator::create({.settings = settings.value(),
                                                                      .rank = static_cast<uint32_t>(rank),
                                                                      .ranks = static_cast<uint32_t>(ranks),
