@@ -14,6 +14,7 @@ constexpr TimeNs kSeekFirst = 200 * kMs;        // between two looks for a switc
 constexpr TimeNs kSeekMax = 5 * kSecond;
 constexpr TimeNs kSeekJoin = 10 * kSecond;  // the other ranks look for it too
 constexpr TimeNs kSeekConnect = 1 * kSecond;
+constexpr TimeNs kSteady = 10 * kSecond;  // one that is lost sooner is left alone for a while, doubled up to kSeekMax
 
 }  // namespace
 
@@ -166,9 +167,14 @@ Status Communicator::start_lane(std::unique_ptr<SwitchPath> path, std::unique_pt
 // While the job is on the ring: joins the switch when one is there. The other ranks do the same, and the lane changes over
 // when all have.
 void Communicator::seek() {
-  TimeNs wait = kSeekFirst;
+  TimeNs wait = kSeekFirst, rest = kSeekFirst / 2, joined = 0;
   std::string said;
   while (lane_->wait_wanted()) {
+    if (joined != 0) {  // and lost
+      rest = now_ns() - joined < kSteady ? std::min(2 * rest, kSeekMax) : kSeekFirst;
+      joined = 0;
+      if (!pause(rest)) return;
+    }
     const TimeNs now = now_ns();
     Result<std::unique_ptr<ControlConnection>> connection = reach_switch(0, now + kSeekConnect);
     Status status = connection.status();
@@ -180,6 +186,7 @@ void Communicator::seek() {
       status = path.status();
       if (path.ok()) {
         lane_->offer(std::move(path.value()));
+        joined = now_ns();
         wait = kSeekFirst;
         continue;
       }

@@ -48,6 +48,7 @@ class Daemon:
             until(lambda: os.path.exists(f"{self.folder.name}/port") or self.process.poll() is not None, "gatund starts")
             with open(f"{self.folder.name}/port", encoding="utf-8") as file:
                 self.port = int(file.read())
+            until(lambda: " serves " in self.log(), "gatund says where it serves")
         except BaseException:
             self.kill()
             raise

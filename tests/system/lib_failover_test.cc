@@ -118,7 +118,9 @@ TEST_CASE("failover__killed_and_started_again", "[lib][system]") {
   CAPTURE(transport, fallback);
   GatundProcess gatund;
   constexpr int kRanks = 3, kTimes = 3;
-  const RankOptions options{.address = gatund.address(), .transport = transport, .trees = 2, .fallback = fallback};
+  // A killed daemon's connections end at once, so a long silence need not be waited for; a loaded machine must not look like one.
+  const RankOptions options{
+      .address = gatund.address(), .transport = transport, .trees = 2, .fallback = fallback, .detect_ms = 10'000};
   int killed = 0, round = 0;
   std::jthread killer;
   run_ranks(kRanks, options, [&](int rank, Comm& comm) {
@@ -148,7 +150,7 @@ TEST_CASE("failover__stopped_and_continued", "[lib][system]") {
   const std::string transport = GENERATE("shm", "udp");
   CAPTURE(transport);
   GatundProcess gatund;
-  const RankOptions options{.address = gatund.address(), .transport = transport, .fallback = "exact"};
+  const RankOptions options{.address = gatund.address(), .transport = transport, .fallback = "exact", .detect_ms = 1000};
   int round = 0;
   std::atomic<uint64_t> failovers{0};
   run_ranks(3, options, [&](int rank, Comm& comm) {
@@ -162,7 +164,7 @@ TEST_CASE("failover__stopped_and_continued", "[lib][system]") {
     failovers = comm.stats().failovers;
     return wrong;
   });
-  CHECK(failovers == 1);
+  CHECK(failovers >= 1);
 }
 
 // A rank that dies on the ring is named; nobody hangs.

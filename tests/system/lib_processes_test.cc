@@ -119,7 +119,7 @@ TEST_CASE("processes__a_stopped_rank_is_named", "[lib][system]") {
       if (++failed == 2 && stopped != 0) ::kill(stopped, SIGCONT);
       return wrong;
     };
-    run_rank_processes(3, {.transport = transport, .timeout_ms = 1000}, body);
+    run_rank_processes(3, {.transport = transport, .timeout_ms = 2500}, body);
   }
   ::munmap(memory, 4096);
 }
