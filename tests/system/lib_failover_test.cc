@@ -125,7 +125,7 @@ TEST_CASE("failover__killed_and_started_again", "[lib][system]") {
   std::jthread killer;
   run_ranks(kRanks, options, [&](int rank, Comm& comm) {
     std::string wrong = rounds_until(
-        comm, rank, kRanks, 300'000, [&] { return comm.stats().failovers == kTimes && on_switch(comm); },
+        comm, rank, kRanks, 100'000, [&] { return comm.stats().failovers == kTimes && on_switch(comm); },
         [&] {
           ++round;
           if (killer.joinable()) killer.join();
