@@ -29,6 +29,7 @@ void write(Writer& w, const Join& m) {
   w.u32(m.receive_bytes);
   w.u32(m.join_timeout_ms);
   w.u32(m.pid);
+  w.u32(m.failovers);
   w.text(m.host, kNameBytesMax);
   w.text(m.host_identity, kNameBytesMax);
   w.text(m.software, kNameBytesMax);
@@ -47,6 +48,7 @@ void read(Reader& r, Join& m) {
   m.receive_bytes = r.u32();
   m.join_timeout_ms = r.u32();
   m.pid = r.u32();
+  m.failovers = r.u32();
   m.host = r.text(kNameBytesMax);
   m.host_identity = r.text(kNameBytesMax);
   m.software = r.text(kNameBytesMax);

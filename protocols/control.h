@@ -48,6 +48,7 @@ struct Join {
   uint32_t receive_bytes = 0;       // its UDP receive buffer as its transport states it; 0 = no limit
   uint32_t join_timeout_ms = 0;     // it gives up after this long
   uint32_t pid = 0;
+  uint32_t failovers = 0;     // times that the job has gone on without a switch before
   std::string host;           // host name, for messages
   std::string host_identity;  // equal texts share memory (os.h)
   std::string software;       // "gatun 0.1.0", for messages

@@ -117,7 +117,8 @@ class Membership {
     std::string name;
     uint32_t ranks = 0, joined = 0;
     bool running = false;
-    uint64_t stalls = 0;  // times that a rank asked why an operation waits
+    uint64_t stalls = 0;     // times that a rank asked why an operation waits
+    uint32_t failovers = 0;  // times that it has gone on without a switch, before it came here
   };
   std::vector<JobState> job_states() const;  // one of each name: a job that ranks have left may have a successor
 

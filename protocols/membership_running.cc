@@ -235,7 +235,8 @@ std::vector<Membership::JobState> Membership::job_states() const {
                       .ranks = job->size(),
                       .joined = job->joined(),
                       .running = job->state == Job::kRunning,
-                      .stalls = job->stalls});
+                      .stalls = job->stalls,
+                      .failovers = job->failovers()});
   }
   return states;
 }

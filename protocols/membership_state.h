@@ -73,6 +73,13 @@ struct Membership::Job {
     for (const auto& member : members) count += member.has_value();
     return count;
   }
+  uint32_t failovers() const {
+    uint32_t most = 0;
+    for (const auto& member : members) {
+      if (member) most = std::max(most, member->join.failovers);
+    }
+    return most;
+  }
 };
 
 // "0, 2-5, 7" of numbers in rising order.

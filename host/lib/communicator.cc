@@ -181,6 +181,7 @@ void Communicator::seek() {
     if (connection.ok()) {
       std::vector<std::string> cards;
       SwitchPath::Config config = path_config("");
+      config.failovers = static_cast<uint32_t>(lane_->stats().failovers);
       Result<std::unique_ptr<SwitchPath>> path =
           SwitchPath::join(config, std::move(connection.value()), now + kSeekJoin, &cards);
       status = path.status();

@@ -26,6 +26,7 @@ control::Join make_request(const SwitchPath::Config& config, const Endpoint& con
   join.receive_bytes = facts.receive_bytes;
   join.join_timeout_ms = static_cast<uint32_t>(std::min<TimeNs>(settings.join_timeout / kMs, UINT32_MAX));
   join.pid = static_cast<uint32_t>(::getpid());
+  join.failovers = config.failovers;
   join.host = host_name();
   join.host_identity = host_identity();
   join.software = "gatun " GATUN_VERSION_TEXT;

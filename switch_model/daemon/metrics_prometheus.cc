@@ -144,6 +144,8 @@ void add_jobs(const Snapshot& snapshot, Families* out) {
          [](const Job& job) { return job.stats.statuses; });
   family("gatun_job_refused_chunks_total", counter, "Chunks refused because ranks called different operations",
          [](const Job& job) { return job.stats.refusals; });
+  family("gatun_job_failovers_total", counter, "Times that the job has gone on without a switch, here or before it came",
+         [](const Job& job) { return job.failovers; });
   family("gatun_job_stalls_total", counter, "Times that a rank asked why its operation waits",
          [](const Job& job) { return job.stalls; });
   out->begin("gatun_job_reduce_seconds", MetricType::Summary, "Time to reduce a chunk with payload");

@@ -45,6 +45,7 @@ Snapshot make_snapshot(const ControlFacts& facts, const std::vector<const Lane::
     job.joined = known.state.joined;
     job.memory_bytes = known.memory_bytes;
     job.stalls = known.state.stalls;
+    job.failovers = known.state.failovers;
   }
   for (const Lane::View* view : views) {
     snapshot.lanes.push_back(view->stats);

@@ -30,7 +30,7 @@ struct Snapshot {
     std::string name;  // UTF-8 and of this job only, whatever the ranks call it
     State state = kJoining;
     uint32_t ranks = 0, joined = 0, trees = 0, banks = 0, open = 0;
-    uint64_t memory_bytes = 0, stalls = 0;
+    uint64_t memory_bytes = 0, stalls = 0, failovers = 0;
     TreeStats stats;
     // The chunk that waits longest for some rank: for how long, for which ranks, and what operation it belongs to.
     TimeNs waited = 0;

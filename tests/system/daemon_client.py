@@ -96,7 +96,8 @@ def frame(kind, body=b"", version=1):
 
 def join_frame(rank, size, job="test", transport=2, trees=1, window=0, payload=0, path=65472, identity="elsewhere", **facts):
     return frame("Join", text(job) + struct.pack(">IIIIIBB", rank, size, trees, window, payload, transport, 0)
-                 + struct.pack(">IIII", path, 1 << 20, facts.get("join_timeout_ms", 60000), 1000 + rank)
+                 + struct.pack(">IIIII", path, 1 << 20, facts.get("join_timeout_ms", 60000), 1000 + rank,
+                               facts.get("failovers", 0))
                  + text(f"host{rank}") + text(identity) + text("raw") + text(""))
 
 

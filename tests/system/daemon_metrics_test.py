@@ -143,7 +143,7 @@ class Values(unittest.TestCase):
         empty = self.metrics()
         self.assertEqual(empty.jobs(), set())
         self.assertEqual(empty("jobs", state="running"), 0)
-        one, two = run_job(self.daemon, 2, job='one "1"\\'), run_job(self.daemon, 3, job="two")
+        one, two = run_job(self.daemon, 2, job='one "1"\\'), run_job(self.daemon, 3, job="two", failovers=4)
         for seq in range(5):
             sum_bytes(one, seq, [1, 2])
         sum_bytes(two, 0, [1, 2, 3])
@@ -152,7 +152,8 @@ class Values(unittest.TestCase):
         first = {"job": 'one \\"1\\"\\\\'}  # as it stands in the text
         for name, one_is, two_is in (("job_ranks", 2, 3), ("job_joined", 2, 3), ("job_trees", 1, 1), ("job_stalled", 0, 0),
                                      ("job_chunks_total", 5, 1), ("job_reduced_bytes_total", 320, 64),
-                                     ("job_reduce_seconds_count", 5, 1), ("job_open_banks", 0, 0)):
+                                     ("job_reduce_seconds_count", 5, 1), ("job_open_banks", 0, 0),
+                                     ("job_failovers_total", 0, 4)):
             self.assertEqual((metrics(name, **first), metrics(name, job="two")), (one_is, two_is), name)
         self.assertGreaterEqual(metrics("job_contributions_total", **first), 10)
         self.assertGreater(metrics("job_reduce_seconds_sum", **first), 0)

@@ -50,7 +50,7 @@ std::string error_of(const Bytes& bytes) {
 // Every kind of message with every field set to something of its own.
 std::vector<Message> samples() {
   return {
-      Join{"train", 3, 8, 2, 64, 1408, TransportChoice::kUdp, FallbackChoice::kRing, 1472, 425984, 60000, 4711, "node7",
+      Join{"train", 3, 8, 2, 64, 1408, TransportChoice::kUdp, FallbackChoice::kRing, 1472, 425984, 60000, 4711, 5, "node7",
            "boot/1", "gatun 0.1.0", "10.0.0.7:9"},
       Admit{0x12345401,
             0x0102030405060708,
@@ -82,7 +82,8 @@ std::vector<Message> samples() {
 
 TEST_CASE("control_encode__golden_bytes", "[control]") {
   const char* golden[] = {
-      "00000057 01 01 0005 747261696e 00000003 00000008 00000002 00000040 00000580 02 01 000005c0 00068000 0000ea60 00001267"
+      "0000005b 01 01 0005 747261696e 00000003 00000008 00000002 00000040 00000580 02 01 000005c0 00068000 0000ea60 "
+      "00001267 00000005"
       " 0005 6e6f646537 0006 626f6f742f31 000b 676174756e20302e312e30 000a 31302e302e302e373a39",
       "0000003d 01 02 12345401 0102030405060708 00000040 00000580 00000000fffffff0 00000007 00007530 01"
       " 000a 676174756e2d37313137 0002 1bcd 00 03 1bce 01 03",

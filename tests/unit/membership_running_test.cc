@@ -166,6 +166,7 @@ TEST_CASE("on_stalled__asks_and_answers_with_both_sides_progress", "[membership]
   CHECK(f.machine.job_states()[0].running);
   CHECK(f.machine.job_states()[0].joined == 3);
   CHECK(f.machine.job_states()[0].stalls == 1);
+  CHECK(f.machine.job_states()[0].failovers == 0);
 }
 
 TEST_CASE("on_stalled__a_stopped_rank_does_not_answer", "[membership]") {
