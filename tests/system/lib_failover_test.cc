@@ -118,7 +118,7 @@ TEST_CASE("failover__killed_and_started_again", "[lib][system]") {
   CAPTURE(transport, fallback);
   GatundProcess gatund;
   constexpr int kRanks = 3, kTimes = 3;
-  // A killed daemon's connections end at once, so a long silence need not be waited for; a loaded machine must not look like one.
+  // A killed daemon's connections end at once: silence need not be waited for, and a loaded machine must not look like it.
   const RankOptions options{
       .address = gatund.address(), .transport = transport, .trees = 2, .fallback = fallback, .detect_ms = 10'000};
   int killed = 0, round = 0;
