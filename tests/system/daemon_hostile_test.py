@@ -13,12 +13,14 @@ import unittest
 import daemon_client as client
 from daemon_client import Daemon, Rank, frame, join_frame, packet, run_job, sum_bytes, until
 
-CYCLES = 200
+CYCLES = 500
 STEADY = ("jobs", "lane trees", "memory", "offers", "connections", "descriptors", "links", "peers")
 
 
-def steady(counters):
-    return {name: counters[name] for name in STEADY}
+def steady(daemon):
+    counters = daemon.counters()
+    threads = len(os.listdir(f"/proc/{daemon.process.pid}/task"))
+    return {"threads": threads, **{name: counters[name] for name in STEADY}}
 
 
 def connect(daemon):
@@ -35,13 +37,13 @@ class Garbage(unittest.TestCase):
     def setUp(self):
         self.daemon = Daemon()
         self.random = random.Random(1)
-        self.before = steady(self.daemon.counters())
+        self.before = steady(self.daemon)
 
     def tearDown(self):
         self.daemon.kill()
 
     def back(self):
-        until(lambda: steady(self.daemon.counters()) == self.before, f"back to {self.before}, not {self.daemon.counters()}")
+        until(lambda: steady(self.daemon) == self.before, f"back to {self.before}, not {self.daemon.counters()}")
 
     def still_serves(self):
         self.back()
@@ -101,7 +103,7 @@ class Garbage(unittest.TestCase):
 class Slow(unittest.TestCase):
     def test_half_a_message_holds_up_nobody_and_is_closed(self):
         with Daemon() as daemon:
-            before = steady(daemon.counters())
+            before = steady(daemon)
             whole = join_frame(0, 1, job="half")
             stalled = [connect(daemon) for _ in range(20)]
             for number, tcp in enumerate(stalled):
@@ -111,7 +113,7 @@ class Slow(unittest.TestCase):
             for tcp in stalled:  # after the hello timeout of 10 s
                 self.assertIn(b"did not join within", tcp.recv(1000))
                 tcp.close()
-            until(lambda: steady(daemon.counters()) == before, "everything is back")
+            until(lambda: steady(daemon) == before, "everything is back")
 
     def test_a_rank_that_does_not_read_is_dropped_alone(self):
         with Daemon() as daemon:
@@ -130,14 +132,14 @@ class Slow(unittest.TestCase):
 
     def test_without_descriptors_it_turns_callers_away_and_lives(self):
         with Daemon(files_max=64) as daemon:
-            before = steady(daemon.counters())
+            before = steady(daemon)
             callers = []
             for _ in range(120):
                 callers.append(connect(daemon))
             until(lambda: "no file descriptors left" in daemon.log(), "it says what is missing")
             for caller in callers:
                 caller.close()
-            until(lambda: steady(daemon.counters()) == before, "everything is back")
+            until(lambda: steady(daemon) == before, "everything is back")
             for rank in run_job(daemon, 2):
                 rank.close()
 
@@ -166,10 +168,10 @@ class Cycles(unittest.TestCase):
 
     def check(self, identity):
         with Daemon("--log", "info") as daemon:
-            before = steady(daemon.counters())
+            before = steady(daemon)
             for number in range(CYCLES):
                 self.cycle(daemon, number, identity)
-            until(lambda: steady(daemon.counters()) == before, f"back to {before}, not {daemon.counters()}")
+            until(lambda: steady(daemon) == before, f"back to {before}, not {daemon.counters()}")
             for rank in run_job(daemon, 2):
                 rank.close()
 
