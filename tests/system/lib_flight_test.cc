@@ -13,17 +13,6 @@ using namespace gatun;
 
 namespace {
 
-Case random_case(std::mt19937_64& random, int ranks, uint64_t count_max) {
-  return {.collective = static_cast<Collective>(random() % kCollectives),
-          .type = static_cast<Type>(random() % kTypes),
-          .op = static_cast<Op>(random() % kOps),
-          .count = random() % 8 == 0 ? random() % 3 : random() % count_max,
-          .root = static_cast<int>(random() % static_cast<uint64_t>(ranks)),
-          .in_place = random() % 2 == 0,
-          .misalign = random() % 9,
-          .salt = random()};
-}
-
 // Starts `count` random operations, at most `depth` unfinished, and checks each. The same seed on all ranks.
 std::string run_random(int rank, int ranks, gatun_comm_t comm, uint64_t seed, int count, int depth, uint64_t count_max) {
   std::mt19937_64 random(seed);

@@ -2,55 +2,12 @@
 #pragma once
 
 #include <functional>
-#include <memory>
 #include <string>
-#include <vector>
 
-#include "gatun/gatun.h"
-#include "host/lib/attach.h"
-#include "host/lib/c_api.h"
+#include "tests/system/lib_comm.h"
 #include "tests/system/local_switch.h"
 
 namespace gatun {
-
-struct RankOptions {
-  std::string address;
-  std::string job = "test";
-  std::string transport = "auto";
-  int trees = 1;
-  int window = 0;
-  int payload_bytes = 0;
-  int64_t timeout_ms = 20'000;
-  int64_t join_timeout_ms = 20'000;
-  std::string fallback = "off";
-  std::string rendezvous;
-  int64_t detect_ms = 0;
-  TransportWrapper wrap;
-};
-
-gatun_options_t c_options(const RankOptions& options);
-
-// Owns a communicator.
-class Comm {
- public:
-  Comm() = default;
-  Comm(int ranks, int rank, const RankOptions& options);
-  Comm(Comm&& other) noexcept
-      : handle_(std::exchange(other.handle_, nullptr)), code_(other.code_), error_(std::move(other.error_)) {}
-  ~Comm() { reset(); }
-  void reset();
-  operator gatun_comm_t() const { return handle_; }
-  gatun_comm_t release() { return std::exchange(handle_, nullptr); }
-  int code() const { return code_; }  // of the creation
-  const std::string& error() const { return error_; }
-  std::string last_error() const { return gatun_last_error(handle_); }
-  gatun_stats_t stats() const;
-
- private:
-  gatun_comm_t handle_ = nullptr;
-  int code_ = 0;
-  std::string error_;
-};
 
 // Runs body(rank, comm) on a thread per rank. Failed checks of any thread fail the test: the body returns "" or what is
 // wrong.
@@ -60,11 +17,5 @@ void run_ranks(int ranks, const RankOptions& options, const RankBody& body);
 // The same in child processes, which are gone when it returns. They are forked before the switch starts its thread, and join
 // it then. expect_killed: this rank ends by a signal.
 void run_rank_processes(int ranks, RankOptions options, const RankBody& body, int expect_killed = -1);
-
-// Wraps transports in faults, both ways.
-TransportWrapper lossy(uint64_t seed, double drop, double duplicate, double hold, double corrupt);
-
-// "" if the code is the expected one, else a sentence with the library's.
-std::string expect_code(int expected, int code, gatun_comm_t comm, const std::string& what);
 
 }  // namespace gatun

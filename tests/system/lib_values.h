@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -53,6 +54,9 @@ inline double input_value(int rank, int ranks, uint64_t i, uint64_t salt) {
   return middle + (rank % 2 == 0 ? -1 : 1);
 }
 
+// Rank's element i, in [-1, 1), with a sum that is another in every order of addition.
+float rough_value(int rank, uint64_t i, uint64_t salt);
+
 inline double reduced_value(int ranks, uint64_t i, uint64_t salt, Op op) {
   double result = input_value(0, ranks, i, salt);
   for (int rank = 1; rank < ranks; ++rank) {
@@ -96,9 +100,16 @@ struct Case {
   bool in_place = false;
   size_t misalign = 0;
   uint64_t salt = 0;
+  enum class Rough : uint8_t {
+    kNo,
+    kClose,
+    kExact
+  } rough = Rough::kNo;  // an all-reduce of f32, sum: rough_value()s, checked
+                         // for about the sum, or that in the order of ranks
 };
 
 std::string text(const Case& c);
+Case random_case(std::mt19937_64& random, int ranks, uint64_t count_max);
 
 // One collective call with its buffers: runs it (blocking, or started and to be waited for) and checks every byte.
 class Exercise {
@@ -108,11 +119,13 @@ class Exercise {
   int start(gatun_comm_t comm, const gatun_call_t* call, gatun_request_t* request);
   std::string verify();     // after success
   std::string untouched();  // after failure: the receive buffer is as it was
+  uint64_t digest();        // after success: of what all ranks must have alike, 0 if there is no such thing
 
  private:
   const std::byte* send() { return case_.in_place ? in_place_send() : send_.data(); }
   const std::byte* in_place_send();
   void fill(std::byte* at, uint64_t first, uint64_t count, int rank);
+  std::string verify_rough();
   Case case_;
   int rank_, ranks_;
   size_t elem_;

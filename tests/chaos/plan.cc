@@ -1,0 +1,140 @@
+#include "tests/chaos/plan.h"
+
+#include <algorithm>
+#include <random>
+
+namespace gatun::chaos {
+namespace {
+
+using Random = std::mt19937_64;
+
+int between(Random& random, int low, int high) {
+  return low + static_cast<int>(random() % static_cast<uint64_t>(high - low + 1));
+}
+bool one_in(Random& random, int n) {
+  return between(random, 1, n) == 1;
+}
+
+// How long a fault lasts: mostly so short that it ends while the ranks are still about to find out.
+int hold_us(Random& random) {
+  return one_in(random, 4) ? between(random, 200'000, 900'000) : between(random, 0, 150'000);
+}
+
+class Planner {
+ public:
+  Planner(Random& random, Plan* plan) : random_(random), plan_(*plan) {}
+
+  void add(Fault fault) {
+    plan_.faults.push_back(fault);
+    switch (fault) {
+      case Fault::kNone: return;
+      case Fault::kSwitchKilled: return for_a_while(Act::kKillSwitch, Act::kStartSwitch);
+      case Fault::kSwitchStopped: return stop_switch();
+      case Fault::kSwitchTerminated: return for_a_while(Act::kTerminateSwitch, Act::kStartSwitch);
+      case Fault::kDataCut: return for_a_while(Act::kCut, Act::kHeal, {.data = true});
+      case Fault::kControlCut: return for_a_while(Act::kCut, Act::kHeal, {.control = true});
+      case Fault::kAllCut: return for_a_while(Act::kCut, Act::kHeal, {.data = true, .control = true});
+      case Fault::kRankKilled: return kill_rank();
+      case Fault::kRankStopped: return stop_rank();
+    }
+  }
+
+ private:
+  void push(Act act, int batches, int delay_us, Step how = {}) {
+    how.act = act;
+    how.batches = batches;
+    how.delay_us = delay_us;
+    plan_.steps.push_back(how);
+  }
+  void for_a_while(Act begin, Act end, Step how = {}) {
+    how.both_ways = one_in(random_, 2);
+    push(begin, between(random_, 0, 4), between(random_, 0, 20'000), how);
+    push(end, between(random_, 0, 3), hold_us(random_), how);
+  }
+  // It goes on after a while, or is killed as it is.
+  void stop_switch() {
+    if (!one_in(random_, 4)) return for_a_while(Act::kStopSwitch, Act::kContinueSwitch);
+    push(Act::kStopSwitch, between(random_, 0, 4), between(random_, 0, 20'000));
+    for_a_while(Act::kKillSwitch, Act::kStartSwitch);
+  }
+  void kill_rank() {
+    const int rank = between(random_, 0, plan_.ranks - 1);
+    plan_.killed |= uint64_t{1} << rank;
+    push(Act::kKillRank, between(random_, 0, 6), between(random_, 0, 30'000), {.rank = rank});
+  }
+  void stop_rank() {
+    const int rank = between(random_, 0, plan_.ranks - 1);
+    push(Act::kStopRank, between(random_, 0, 4), between(random_, 0, 20'000), {.rank = rank});
+    if (one_in(random_, 4) && plan_.faults.size() == 1) {
+      plan_.late = rank;  // until all others have given up
+    } else {
+      push(Act::kContinueRank, 0, hold_us(random_), {.rank = rank});
+    }
+  }
+
+  Random& random_;
+  Plan& plan_;
+};
+
+// Several faults of a switch one after the other, at times with one of a rank among them; or a single one.
+void plan_faults(Random& random, bool can_cut, Plan* plan, bool* skipped) {
+  Planner planner(random, plan);
+  const bool several = one_in(random, 3);
+  const int count = several ? between(random, 2, 4) : 1;
+  for (int i = 0; i < count; ++i) {
+    auto fault = static_cast<Fault>(between(random, 0, several ? kFaults - 2 : kFaults - 1));
+    if (several && fault == Fault::kRankKilled && i + 1 < count) fault = Fault::kRankStopped;
+    if (fault == Fault::kDataCut || fault == Fault::kAllCut) plan->transport = "udp";  // shared memory cannot be cut
+    const bool cuts = fault == Fault::kDataCut || fault == Fault::kControlCut || fault == Fault::kAllCut;
+    if (cuts && !can_cut) {
+      *skipped = true;
+      fault = Fault::kNone;
+    }
+    planner.add(fault);
+  }
+}
+
+}  // namespace
+
+const char* name(Fault fault) {
+  static constexpr const char* kNames[kFaults] = {"none",        "switch killed", "switch stopped", "switch terminated",
+                                                  "data cut",    "control cut",   "all cut",        "rank killed",
+                                                  "rank stopped"};
+  return kNames[static_cast<int>(fault)];
+}
+
+Plan make_plan(uint64_t seed, bool can_cut, bool* skipped) {
+  Random random(seed * 0x9e3779b97f4a7c15u + 1);
+  Plan plan{.seed = seed};
+  plan.ranks = between(random, 2, 5);
+  plan.trees = one_in(random, 2) ? 1 : between(random, 2, 4);
+  plan.transport = one_in(random, 2) ? "shm" : "udp";
+  plan.fallback = one_in(random, 2) ? "ring" : "exact";
+  plan.detect_ms = one_in(random, 2) ? 0 : between(random, 80, 200);
+  plan.window = one_in(random, 2) ? 0 : 2 << between(random, 0, 5);
+  plan.payload_bytes = one_in(random, 2) ? 0 : 64 * between(random, 2, 32);
+  plan.in_flight = between(random, 1, 10);
+  constexpr uint64_t kCounts[] = {40, 2000, 20'000, 100'000};
+  const bool narrow = (plan.window > 0 && plan.window < 16) || (plan.payload_bytes > 0 && plan.payload_bytes < 1024);
+  plan.count_max = kCounts[between(random, 0, narrow ? 2 : 3)];  // much through little would only take long
+  plan.switch_first = !one_in(random, 10);
+  if (!plan.switch_first) plan.steps.push_back({.act = Act::kStartSwitch, .batches = between(random, 0, 5)});
+  plan_faults(random, can_cut, &plan, skipped);
+  plan.lossy = plan.transport == "udp" && one_in(random, 2);
+  plan.timeout_ms = plan.late >= 0 ? between(random, 1000, 1500) : 60'000;
+  plan.returns = plan.killed == 0 && plan.late < 0 && one_in(random, 4);
+  return plan;
+}
+
+std::string text(const Plan& plan) {
+  std::string text = "seed " + std::to_string(plan.seed) + ": " + std::to_string(plan.ranks) + " ranks, " + plan.transport +
+                     (plan.lossy ? " lossy" : "") + ", trees " + std::to_string(plan.trees) + ", window " +
+                     std::to_string(plan.window) + ", payload " + std::to_string(plan.payload_bytes) + ", " + plan.fallback +
+                     ", detect " + std::to_string(plan.detect_ms) + ", in flight " + std::to_string(plan.in_flight) +
+                     ", count to " + std::to_string(plan.count_max) + (plan.switch_first ? "" : ", no switch first") +
+                     (plan.returns ? ", returns" : "") + "; ";
+  for (const Fault fault : plan.faults) text += std::string(fault == plan.faults.front() ? "" : ", ") + name(fault);
+  return text;
+}
+
+}  // namespace gatun::chaos

@@ -1,0 +1,71 @@
+// Plan: everything that one round chooses, from its seed alone: the job, its load, and the faults in their order.
+//
+// The moments are counted in batches of operations that the job completes, and a delay behind; what is hit in such a moment
+// is for the machine to say. So a seed replays the same choices, not the same run.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace gatun::chaos {
+
+enum class Fault : uint8_t {
+  kNone,  // loss and load only
+  kSwitchKilled,
+  kSwitchStopped,
+  kSwitchTerminated,
+  kDataCut,
+  kControlCut,
+  kAllCut,
+  kRankKilled,
+  kRankStopped,
+};
+inline constexpr int kFaults = 9;
+const char* name(Fault fault);
+
+enum class Act : uint8_t {
+  kKillSwitch,
+  kTerminateSwitch,
+  kStartSwitch,
+  kStopSwitch,
+  kContinueSwitch,
+  kCut,  // data, control: which of them
+  kHeal,
+  kKillRank,
+  kStopRank,
+  kContinueRank,
+};
+
+struct Step {
+  Act act = Act::kKillSwitch;
+  int batches = 0;   // that the job first completes, unless it stands still
+  int delay_us = 0;  // behind them
+  int rank = -1;
+  bool data = false, control = false;
+  bool both_ways = false;  // what the switch says is cut too
+};
+
+struct Plan {
+  uint64_t seed = 0;
+  int ranks = 2, trees = 1, window = 0, payload_bytes = 0;
+  std::string transport = "shm", fallback = "ring";
+  int detect_ms = 0;         // 0: the default
+  int timeout_ms = 0;        // of an operation
+  bool lossy = false;        // loss, duplication, reordering, corruption
+  bool switch_first = true;  // there is a gatund when the ranks begin
+  bool returns = false;      // operations must go through the switch again at the end
+  int in_flight = 1;
+  uint64_t count_max = 1;
+  std::vector<Fault> faults;
+  std::vector<Step> steps;
+  uint64_t killed = 0;  // ranks, by bit
+  int late = -1;        // the rank that is stopped for longer than the timeout
+};
+
+// can_cut: whether this machine lets us cut connections; rounds with a cut have no fault instead then, and skipped says so.
+Plan make_plan(uint64_t seed, bool can_cut, bool* skipped);
+
+std::string text(const Plan& plan);
+
+}  // namespace gatun::chaos

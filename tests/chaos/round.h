@@ -1,0 +1,16 @@
+// Round: one job's life under faults, in a process of its own: it starts the gatund and the ranks, does to them what the
+// plan says, waits for their end and judges it.
+#pragma once
+
+#include <string>
+
+#include "tests/chaos/board.h"
+#include "tests/chaos/plan.h"
+
+namespace gatun::chaos {
+
+// The process of a round: never returns. ip: a loopback address that no other round uses now. When it is told to end
+// (SIGTERM), or the process that made it has ended, it ends its own children first.
+[[noreturn]] void be_round(const Plan& plan, const std::string& ip, Board* board);
+
+}  // namespace gatun::chaos
