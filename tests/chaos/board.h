@@ -29,8 +29,9 @@ struct RankBoard {
 };
 
 struct Board {
-  std::atomic<pid_t> gatund;  // 0: not there
-  std::atomic<bool> enough;   // rank 0 may end the job when its own conditions hold
+  std::atomic<pid_t> gatund;    // 0: not there
+  std::atomic<bool> on_switch;  // rank 0's operations go through it
+  std::atomic<bool> enough;     // rank 0 may end the job when its own conditions hold
   std::array<RankBoard, kRanksMax> ranks;
   char verdict[2048];  // "": all was as it must be
 };

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <random>
+#include <utility>
 
 namespace gatun::chaos {
 namespace {
@@ -22,7 +23,7 @@ int hold_us(Random& random) {
 
 class Planner {
  public:
-  Planner(Random& random, Plan* plan) : random_(random), plan_(*plan) {}
+  Planner(Random& random, bool alone, Plan* plan) : random_(random), alone_(alone), plan_(*plan) {}
 
   void add(Fault fault) {
     plan_.faults.push_back(fault);
@@ -48,7 +49,9 @@ class Planner {
   }
   void for_a_while(Act begin, Act end, Step how = {}) {
     how.both_ways = one_in(random_, 2);
+    how.on_switch = !plan_.steps.empty() && one_in(random_, 2);
     push(begin, between(random_, 0, 4), between(random_, 0, 20'000), how);
+    how.on_switch = false;
     push(end, between(random_, 0, 3), hold_us(random_), how);
   }
   // It goes on after a while, or is killed as it is.
@@ -61,11 +64,15 @@ class Planner {
     const int rank = between(random_, 0, plan_.ranks - 1);
     plan_.killed |= uint64_t{1} << rank;
     push(Act::kKillRank, between(random_, 0, 6), between(random_, 0, 30'000), {.rank = rank});
+    if (plan_.ranks < 3 || !one_in(random_, 4)) return;
+    const int other = (rank + between(random_, 1, plan_.ranks - 1)) % plan_.ranks;
+    plan_.killed |= uint64_t{1} << other;
+    push(Act::kKillRank, 0, one_in(random_, 2) ? 0 : between(random_, 0, 5000), {.rank = other});
   }
   void stop_rank() {
     const int rank = between(random_, 0, plan_.ranks - 1);
     push(Act::kStopRank, between(random_, 0, 4), between(random_, 0, 20'000), {.rank = rank});
-    if (one_in(random_, 4) && plan_.faults.size() == 1) {
+    if (alone_ && one_in(random_, 4)) {
       plan_.late = rank;  // until all others have given up
     } else {
       push(Act::kContinueRank, 0, hold_us(random_), {.rank = rank});
@@ -73,13 +80,14 @@ class Planner {
   }
 
   Random& random_;
+  const bool alone_;  // one fault in the round
   Plan& plan_;
 };
 
 // Several faults of a switch one after the other, at times with one of a rank among them; or a single one.
 void plan_faults(Random& random, bool can_cut, Plan* plan, bool* skipped) {
-  Planner planner(random, plan);
   const bool several = one_in(random, 3);
+  Planner planner(random, !several, plan);
   const int count = several ? between(random, 2, 4) : 1;
   for (int i = 0; i < count; ++i) {
     auto fault = static_cast<Fault>(between(random, 0, several ? kFaults - 2 : kFaults - 1));
@@ -92,6 +100,24 @@ void plan_faults(Random& random, bool can_cut, Plan* plan, bool* skipped) {
     }
     planner.add(fault);
   }
+}
+
+bool undoes(const Step& step) {
+  return step.act == Act::kStartSwitch || step.act == Act::kContinueSwitch || step.act == Act::kHeal;
+}
+
+// What is peculiar about the beginning and the end.
+void plan_edges(Random& random, Plan* plan) {
+  if (plan->late >= 0 || plan->steps.empty()) return;
+  plan->in_join = plan->switch_first && one_in(random, 8);
+  if (plan->in_join) {
+    plan->steps.front().batches = 0;
+    plan->steps.front().delay_us = between(random, 0, 40'000);
+    plan->join_timeout_ms = 3000;
+  }
+  plan->stays = plan->killed == 0 && undoes(plan->steps.back()) && plan->steps.size() > 1 && one_in(random, 4);
+  if (plan->stays) plan->steps.pop_back();
+  plan->returns = plan->killed == 0 && !plan->stays && one_in(random, 4);
 }
 
 }  // namespace
@@ -110,7 +136,8 @@ Plan make_plan(uint64_t seed, bool can_cut, bool* skipped) {
   plan.trees = one_in(random, 2) ? 1 : between(random, 2, 4);
   plan.transport = one_in(random, 2) ? "shm" : "udp";
   plan.fallback = one_in(random, 2) ? "ring" : "exact";
-  plan.detect_ms = one_in(random, 2) ? 0 : between(random, 80, 200);
+  plan.join_timeout_ms = 20'000;
+  plan.detect_ms = one_in(random, 2) ? 0 : one_in(random, 2) ? between(random, 80, 200) : between(random, 10, 40);
   plan.window = one_in(random, 2) ? 0 : 2 << between(random, 0, 5);
   plan.payload_bytes = one_in(random, 2) ? 0 : 64 * between(random, 2, 32);
   plan.in_flight = between(random, 1, 10);
@@ -120,9 +147,9 @@ Plan make_plan(uint64_t seed, bool can_cut, bool* skipped) {
   plan.switch_first = !one_in(random, 10);
   if (!plan.switch_first) plan.steps.push_back({.act = Act::kStartSwitch, .batches = between(random, 0, 5)});
   plan_faults(random, can_cut, &plan, skipped);
+  plan_edges(random, &plan);
   plan.lossy = plan.transport == "udp" && one_in(random, 2);
   plan.timeout_ms = plan.late >= 0 ? between(random, 1000, 1500) : 60'000;
-  plan.returns = plan.killed == 0 && plan.late < 0 && one_in(random, 4);
   return plan;
 }
 
@@ -132,8 +159,10 @@ std::string text(const Plan& plan) {
                      std::to_string(plan.window) + ", payload " + std::to_string(plan.payload_bytes) + ", " + plan.fallback +
                      ", detect " + std::to_string(plan.detect_ms) + ", in flight " + std::to_string(plan.in_flight) +
                      ", count to " + std::to_string(plan.count_max) + (plan.switch_first ? "" : ", no switch first") +
-                     (plan.returns ? ", returns" : "") + "; ";
-  for (const Fault fault : plan.faults) text += std::string(fault == plan.faults.front() ? "" : ", ") + name(fault);
+                     (plan.in_join ? ", in join" : "") + (plan.stays ? ", stays" : "") + (plan.returns ? ", returns" : "") +
+                     "; ";
+  const char* separator = "";
+  for (const Fault fault : plan.faults) text += std::exchange(separator, ", ") + std::string(name(fault));
   return text;
 }
 

@@ -44,16 +44,19 @@ struct Step {
   int rank = -1;
   bool data = false, control = false;
   bool both_ways = false;  // what the switch says is cut too
+  bool on_switch = false;  // first the job must have gone back to the switch, if it does in time
 };
 
 struct Plan {
   uint64_t seed = 0;
   int ranks = 2, trees = 1, window = 0, payload_bytes = 0;
   std::string transport = "shm", fallback = "ring";
-  int detect_ms = 0;         // 0: the default
-  int timeout_ms = 0;        // of an operation
+  int detect_ms = 0;  // 0: the default
+  int timeout_ms = 0, join_timeout_ms = 0;
   bool lossy = false;        // loss, duplication, reordering, corruption
   bool switch_first = true;  // there is a gatund when the ranks begin
+  bool in_join = false;      // the first fault comes while the ranks join, which may fail then, but must end for all
+  bool stays = false;        // the last fault of the switch is not undone: the ranks leave under it
   bool returns = false;      // operations must go through the switch again at the end
   int in_flight = 1;
   uint64_t count_max = 1;

@@ -93,7 +93,8 @@ class Rank {
 
   // Rank 0's word, for all.
   bool over() {
-    int32_t word = rank_ == 0 && board_.enough && (!plan_.returns || comm_.stats().why[0] == 0) ? 1 : 0;
+    if (rank_ == 0) board_.on_switch = comm_.stats().why[0] == 0;
+    int32_t word = rank_ == 0 && board_.enough && (!plan_.returns || board_.on_switch) ? 1 : 0;
     return !check(gatun_broadcast(&word, &word, 1, GATUN_I32, 0, comm_)) || word == 1;
   }
 
@@ -117,6 +118,7 @@ void live(const Plan& plan, int rank, const Addresses& addresses, Board* board) 
                       .window = plan.window,
                       .payload_bytes = plan.payload_bytes,
                       .timeout_ms = plan.timeout_ms,
+                      .join_timeout_ms = plan.join_timeout_ms,
                       .fallback = plan.fallback,
                       .rendezvous = addresses.rendezvous,
                       .detect_ms = plan.detect_ms};

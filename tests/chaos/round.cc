@@ -21,6 +21,7 @@ namespace gatun::chaos {
 namespace {
 
 constexpr TimeNs kStandsStill = 300 * kMs;  // a job that completes nothing for so long meets its next fault all the same
+constexpr TimeNs kReturnsWithin = 2 * kSecond;
 constexpr TimeNs kDestroyWithin = 2 * kSecond;
 constexpr int kBatchesAfter = 3;  // the last fault
 
@@ -48,9 +49,11 @@ class Round {
 
   void run() {
     for (int rank = 0; rank < plan_.ranks; ++rank) fork_rank(rank);
-    wait_until([&] { return all_of([](const RankBoard& rank) { return rank.joined.load(); }); }, kNever);
+    if (!plan_.in_join) wait_for_join();
     for (const Step& step : plan_.steps) {
+      if (plan_.in_join && &step == &plan_.steps[1]) wait_for_join();
       wait_for_batches(step.batches);
+      if (step.on_switch) wait_until([&] { return board_.on_switch.load(); }, kReturnsWithin);
       sleep(step.delay_us * kUs);
       act(step);
     }
@@ -81,6 +84,12 @@ class Round {
   void wait_until(Test test, TimeNs patience) {
     const TimeNs began = now_ns();
     while (!test() && now_ns() - began < patience) sleep(kMs);
+  }
+
+  // Or its end: a rank that is killed or stopped while it joins may leave the others waiting for a while.
+  void wait_for_join() {
+    wait_until([&] { return all_of([](const RankBoard& rank) { return rank.joined || rank.pid == 0; }) || reap() == 0; },
+               plan_.in_join ? kStandsStill : kNever);
   }
 
   uint32_t batches() const {
@@ -178,6 +187,11 @@ class Round {
     return left;
   }
 
+  // A join that a fault has hit may fail, and then nobody completes anything.
+  bool join_failed() const {
+    return plan_.in_join && !all_of([](const RankBoard& rank) { return rank.joined && rank.create_code == 0; });
+  }
+
   void judge() {
     uint32_t common = UINT32_MAX, most = 0;
     for (int number = 0; number < plan_.ranks; ++number) {
@@ -200,6 +214,7 @@ class Round {
       return std::string(own.error).find("rank " + std::to_string(lost)) != std::string::npos;
     };
     const std::string what = "code " + std::to_string(own.code) + ": " + own.error;
+    if (join_failed()) return own.create_code != 0 || own.code != 0 ? "" : "another could not join, and it does not know";
     if (own.create_code != 0) return "create: " + std::string(own.error);
     if (plan_.killed != 0) {
       bool named = false;

@@ -61,7 +61,7 @@ void Summary::print(const std::string& cannot_cut, uint32_t skipped) const {
   std::printf("  %-18s %-8s %6s %8s %8s %8s\n", "fault", "detect", "rounds", "median", "90 %", "most");
   for (int fault = 0; fault < kFaults; ++fault) {
     print_row(name(static_cast<Fault>(fault)), "default", longest_[static_cast<size_t>(fault)]);
-    print_row(name(static_cast<Fault>(fault)), "80-200", longest_quick_[static_cast<size_t>(fault)]);
+    print_row(name(static_cast<Fault>(fault)), "10-200", longest_quick_[static_cast<size_t>(fault)]);
   }
   print_seeds("wrong seeds", wrong_);
   print_seeds("hanging seeds", hangs_);
