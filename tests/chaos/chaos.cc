@@ -30,7 +30,7 @@ namespace {
 constexpr TimeNs kBound = 30 * kSecond;  // of a round: a multiple of all its delays, detection times and joins
 
 struct Options {
-  uint64_t rounds = 200, seed = 1, parallel = 4;
+  uint64_t rounds = 200, seed = 1, parallel = 6;
   bool verbose = false;
 };
 
@@ -102,16 +102,17 @@ class Runner {
     bool skipped = false;
     slot->plan = make_plan(seed, cannot_cut_.empty(), &skipped);
     skipped_ += skipped;
-    slot->board = new (slot->board) Board{};
+    slot->board = new (slot->board) Board{.verdict = "the round did not come to its end"};
     slot->began = now_ns();
     const auto number = static_cast<unsigned>(slot - slots_.data());
-    const auto own = static_cast<unsigned>(::getpid());
+    const pid_t parent = ::getpid();
+    const auto own = static_cast<unsigned>(parent);
     const std::string ip = "127." + std::to_string(64 + number % 128) + "." + std::to_string(own >> 8 & 255) + "." +
                            std::to_string(1 + own % 254);
     std::fflush(stdout);
     slot->pid = ::fork();
     if (slot->pid < 0) die("cannot fork");
-    if (slot->pid == 0) be_round(slot->plan, ip, slot->board);
+    if (slot->pid == 0) be_round(parent, slot->plan, ip, slot->board);
   }
 
   void look_at(Slot* slot) {

@@ -256,11 +256,11 @@ class Round {
 
 }  // namespace
 
-void be_round(const Plan& plan, const std::string& ip, Board* board) {
+void be_round(pid_t parent, const Plan& plan, const std::string& ip, Board* board) {
   board_of_this_round = board;
   ::signal(SIGTERM, end_children);
   ::prctl(PR_SET_PDEATHSIG, SIGTERM);
-  if (::getppid() != 1) Round(plan, ip, board).run();
+  if (::getppid() == parent) Round(plan, ip, board).run();
   ::_exit(0);
 }
 

@@ -9,8 +9,8 @@
 
 namespace gatun::chaos {
 
-// The process of a round: never returns. ip: a loopback address that no other round uses now. When it is told to end
-// (SIGTERM), or the process that made it has ended, it ends its own children first.
-[[noreturn]] void be_round(const Plan& plan, const std::string& ip, Board* board);
+// The process of a round, forked by `parent`: never returns. ip: a loopback address that no other round uses now. When it is
+// told to end (SIGTERM), or its parent has ended, it ends its own children first.
+[[noreturn]] void be_round(pid_t parent, const Plan& plan, const std::string& ip, Board* board);
 
 }  // namespace gatun::chaos
