@@ -104,6 +104,13 @@ void read(Reader& r, Leave& m) {
   m.ordinal = r.u32();
 }
 
+void write(Writer& w, const KeepAlive& m) {
+  w.u8(m.ask ? 1 : 0);
+}
+void read(Reader& r, KeepAlive& m) {
+  m.ask = r.u8_below(2) != 0;
+}
+
 template <size_t kAlternative = 0>
 bool read_type(size_t type, Reader& r, Message* message) {
   if constexpr (kAlternative < kTypes) {

@@ -48,8 +48,12 @@ struct Leave {  // orderly end, after so many operations
   uint32_t ordinal = 0;
   bool operator==(const Leave&) const = default;
 };
+struct KeepAlive {  // I live
+  bool ask = false;  // do you?
+  bool operator==(const KeepAlive&) const = default;
+};
 
-using Message = std::variant<Announce, Frozen, Abort, Leave>;
+using Message = std::variant<Announce, Frozen, Abort, Leave, KeepAlive>;
 
 std::vector<std::byte> encode(const Message& message);
 // "" or what is wrong with the bytes.

@@ -32,6 +32,7 @@ void PathAgreement::on_message(uint32_t from, const mesh_wire::Message& message)
   if (const auto* announce = std::get_if<mesh_wire::Announce>(&message)) return on_announce(from, *announce);
   if (const auto* frozen = std::get_if<mesh_wire::Frozen>(&message)) return on_frozen(from, *frozen);
   if (const auto* leave = std::get_if<mesh_wire::Leave>(&message)) return on_leave(from, *leave);
+  if (std::holds_alternative<mesh_wire::KeepAlive>(message)) return;  // for whoever carries the messages
   const auto& abort = std::get<mesh_wire::Abort>(message);
   if (abort.lost) return fail(Code::kRankLost, abort.text);
   const char* how = abort.timed_out ? " gave up: " : " aborted the job: ";

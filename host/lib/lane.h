@@ -147,11 +147,13 @@ class Lane final : private SwitchPath::Events, private Mesh::Events {
   void complete_announced(Lock& lock, Status status);
   void go_over(Lock& lock);
   void give_up(Lock& lock, const Status& status);
+  void fail_late(Lock& lock, std::string text);
   void wait_off_switch(Lock& lock);
   void check_off_switch(Lock& lock);
   void end(Lock& lock, Request* request, Status status);
   void end_all_off_switch(Lock& lock);
   std::string awaited() const;
+  std::string names_of(uint64_t ranks) const;
   void tell_all(const mesh_wire::Message& message);
 
   // SwitchPath::Events, from the control client's thread.
@@ -192,6 +194,7 @@ class Lane final : private SwitchPath::Events, private Mesh::Events {
   SwitchPath::Facts latest_facts_;
   std::string why_off_;           // the switch
   Stats past_;                    // of the epochs behind
+  uint64_t alive_ = 0;            // on the ring: the ranks that have answered since they were asked
   std::vector<Note> mismatches_;  // inbox
   Note stall_text_;
   Note left_;  // of the ranks that left in order, the one that took part in the fewest operations (op: so many)

@@ -3,6 +3,7 @@
 // All of it is the background thread's, which holds the token as long as off_switch_ says so. The agreement decides
 // (protocols/path.h); the mesh's thread and the control client's feed it.
 #include <algorithm>
+#include <bit>
 
 #include "host/base/settings.h"
 #include "host/lib/lane.h"
@@ -14,6 +15,7 @@ namespace {
 using State = PathAgreement::State;
 
 constexpr TimeNs kReasonWait = 500 * kMs;  // a broken stream's cause may still be on its way as a message
+constexpr TimeNs kAliveWait = 500 * kMs;   // a rank that lives has answered by then, also on a busy host
 
 }  // namespace
 
@@ -23,7 +25,10 @@ void Lane::on_mesh_message(uint32_t rank, std::span<const std::byte> bytes) {
   mesh_wire::Message message;
   const std::string wrong = mesh_wire::decode(bytes, &message);
   Lock lock(mutex_);
-  if (wrong.empty()) {
+  if (const auto* alive = std::get_if<mesh_wire::KeepAlive>(&message); alive && wrong.empty()) {
+    alive_ |= uint64_t{1} << rank;
+    if (alive->ask) ring_->mesh().send(rank, mesh_wire::encode(mesh_wire::KeepAlive{}));
+  } else if (wrong.empty()) {
     agreement_->on_message(rank, message);
   } else {
     agreement_->on_failure({Code::kInternal, ring_->mesh().card(rank).text(rank) + " sent what cannot be read: " + wrong});
@@ -233,8 +238,26 @@ void Lane::go_over(Lock& lock) {
   if (ready_ended_) suspect(lock, "the switch at " + path_->facts().address + " was lost again");
 }
 
+// An operation's time is over. This rank knows whom it waits for, but that one may wait for another: a rank that does not
+// even say that it lives is named too.
+void Lane::fail_late(Lock& lock, std::string text) {
+  const TimeNs until = now_ns() + kAliveWait;
+  const uint64_t all = (uint64_t{1} << (config_.ranks - 1) << 1) - 1;
+  alive_ = uint64_t{1} << config_.rank;
+  tell_all(mesh_wire::KeepAlive{.ask = true});
+  while (failure_.ok() && agreement_->state() != State::kFailed && alive_ != all && now_ns() < until) {
+    background_.wait_until(lock, std::chrono::steady_clock::time_point(std::chrono::nanoseconds(until)));
+  }
+  if (!failure_.ok()) return;
+  if (agreement_->state() == State::kFailed) return fail(lock, agreement_->status());  // another was first
+  const uint64_t silent = all & ~alive_;
+  if (silent) text += "; " + names_of(silent) + (std::has_single_bit(silent) ? " does" : " do") + " not answer";
+  fail(lock, {Code::kTimeout, text});
+}
+
 // The ring cannot go on. If a rank is behind it, its own word, or the end of its connection, says more than a broken stream.
 void Lane::give_up(Lock& lock, const Status& status) {
+  if (status.code() == Code::kTimeout) return fail_late(lock, status.message());
   const TimeNs until = now_ns() + kReasonWait;
   while (failure_.ok() && agreement_->state() != State::kFailed && status.code() == Code::kRankLost && now_ns() < until) {
     background_.wait_for(lock, std::chrono::milliseconds(10));
@@ -271,23 +294,26 @@ void Lane::check_off_switch(Lock& lock) {
   if (announced_) look(announced_);
   for (uint32_t i = queue_head_; i != queue_tail_; ++i) look(queue_[i % queue_.size()]);
   if (!late) return;
-  const Status status(Code::kTimeout, ring_timeout_sentence(*late, awaited()));
-  fail(lock, status);
+  fail_late(lock, ring_timeout_sentence(*late, awaited()));
 }
 
-// "rank 2 (host b, pid 77) and rank 3 (...) have not called it"
+// "rank 2 (host b, pid 77), rank 3 (...) have not called it"
 std::string Lane::awaited() const {
   const uint64_t missing = agreement_->missing();
   if (missing == 0) return "";
+  const bool one = std::has_single_bit(missing);
+  if (agreement_->state() == State::kFrozen) return names_of(missing) + (one ? " does" : " do") + " not say what it holds";
+  return names_of(missing) + (one ? " has" : " have") + " not called it";
+}
+
+std::string Lane::names_of(uint64_t ranks) const {
   std::string text;
-  uint32_t count = 0;
   for (uint32_t rank = 0; rank < config_.ranks; ++rank) {
-    if (!(missing >> rank & 1)) continue;
-    if (count++ > 0) text += ", ";
+    if (!(ranks >> rank & 1)) continue;
+    if (!text.empty()) text += ", ";
     text += ring_->mesh().card(rank).text(rank);
   }
-  if (agreement_->state() == State::kFrozen) return text + (count == 1 ? " does not" : " do not") + " say what it holds";
-  return text + (count == 1 ? " has" : " have") + " not called it";
+  return text;
 }
 
 void Lane::end(Lock& lock, Request* request, Status status) {

@@ -1,6 +1,9 @@
 // Without a switch: jobs that never had one, switches that die in mid-operation, and the way back.
-#include <catch2/catch.hpp>
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <atomic>
+#include <catch2/catch.hpp>
 #include <chrono>
 #include <csignal>
 #include <thread>
@@ -44,7 +47,9 @@ std::string rounds_until(Comm& comm, int rank, int ranks, uint64_t count, const 
   }
 }
 
-bool on_switch(const Comm& comm) { return comm.stats().why[0] == 0; }
+bool on_switch(const Comm& comm) {
+  return comm.stats().why[0] == 0;
+}
 
 }  // namespace
 
@@ -225,6 +230,41 @@ TEST_CASE("failover__abort_and_destroy_are_bounded", "[lib][system]") {
     over = true;
     return wrong;
   });
+}
+
+// SIGSTOP in the middle of a ring: most ranks wait for one that waits itself, and yet all name the one that hangs.
+TEST_CASE("failover__a_stopped_rank_is_named_on_the_ring", "[lib][system]") {
+  const std::string fallback = GENERATE("ring", "exact");
+  CAPTURE(fallback);
+  void* memory = ::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  REQUIRE(memory != MAP_FAILED);
+  auto& failed = *new (memory) std::atomic<int>(0);
+  auto& stopped = *new (static_cast<char*>(memory) + 64) std::atomic<pid_t>(0);
+  const RankOptions options{.address = "127.0.0.1:" + std::to_string(free_port()),
+                            .timeout_ms = 1000,
+                            .fallback = fallback,
+                            .rendezvous = "127.0.0.1:" + std::to_string(free_port())};
+  run_rank_processes(4, {}, [&](int rank, Comm& with_switch) -> std::string {
+    with_switch.reset();
+    const Comm comm(4, rank, options);
+    if (comm.code() != 0) return comm.error();
+    int code = gatun_barrier(comm);
+    while (code == 0) {  // should the first end before rank 2 stops, the next waits for it
+      Exercise exercise({.count = 1'000'000}, rank, 4);
+      gatun_request_t request = nullptr;
+      if (code = exercise.start(comm, nullptr, &request); code != 0) break;
+      if (rank == 2 && stopped == 0) {
+        stopped = ::getpid();
+        ::kill(::getpid(), SIGSTOP);
+      }
+      code = gatun_wait(&request, -1);
+    }
+    const std::string text = comm.last_error();
+    if (rank != 2 && ++failed == 3 && stopped != 0) ::kill(stopped, SIGCONT);
+    const bool named = code == GATUN_TIMEOUT && text.find("rank 2 (") != std::string::npos;
+    return named || rank == 2 ? "" : std::to_string(code) + ": " + text;
+  });
+  ::munmap(memory, 4096);
 }
 
 // More ranks die than one can name at once; the daemon is dead too.

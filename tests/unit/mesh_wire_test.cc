@@ -28,7 +28,8 @@ std::vector<Message> samples() {
   holdings.refused = {7};
   holdings.operations = {{8, 5, contract()}};
   holdings.trees = {{.next = {8, 1}, .ahead = {{8, 3}, {8, 4}}}, {.next = {9, 0}, .ahead = {}}};
-  return {Announce{1, 2, contract(), 0x01020304}, Frozen{3, 0xa0b0c0d0, 6, "why", holdings}, Abort{"no", true}, Leave{5}};
+  return {Announce{1, 2, contract(), 0x01020304}, Frozen{3, 0xa0b0c0d0, 6, "why", holdings}, Abort{"no", true}, Leave{5},
+          KeepAlive{true}};
 }
 
 }  // namespace
@@ -45,7 +46,8 @@ TEST_CASE("mesh_wire_encode__golden_bytes", "[mesh_wire]") {
       "00000008" "0000000000000001" "0002" "00000008" "0000000000000003" "00000008" "0000000000000004"
       "00000009" "0000000000000000" "0000",
       "0103" "00026e6f" "01",
-      "0104" "00000005"};
+      "0104" "00000005",
+      "0105" "01"};
   const auto messages = samples();
   REQUIRE(std::size(golden) == messages.size());
   for (size_t i = 0; i < messages.size(); ++i) CHECK(hex(encode(messages[i])) == golden[i]);
@@ -75,7 +77,7 @@ TEST_CASE("mesh_wire_decode__refuses_garbage", "[mesh_wire]") {
   bytes[0] = std::byte{2};
   CHECK(decode(bytes, &got).find("mesh version 2") == 0);
   bytes[0] = std::byte{1};
-  for (const int type : {0, 5, 255}) {
+  for (const int type : {0, 6, 255}) {
     bytes[1] = std::byte(type);
     CHECK(decode(bytes, &got) != "");
   }

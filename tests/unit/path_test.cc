@@ -256,6 +256,16 @@ TEST_CASE("on_abort__fails_all", "[path]") {
   CHECK(ranks[0].status().code() == Code::kTimeout);
 }
 
+TEST_CASE("on_message__a_sign_of_life_changes_nothing", "[path]") {
+  for (const PathAgreement::Job* job : {static_cast<const PathAgreement::Job*>(nullptr), &kJob}) {
+    Ranks ranks(2, job);
+    const State before = ranks[0].state();
+    for (const bool ask : {true, false}) ranks[0].on_message(1, mesh_wire::KeepAlive{ask});
+    CHECK(ranks[0].state() == before);
+    CHECK(ranks[0].status().ok());
+  }
+}
+
 TEST_CASE("on_message__confused_ranks_are_found_out", "[path]") {
   const auto state_after = [](const PathAgreement::Job* job, const mesh_wire::Message& message) {
     Ranks ranks(2, job);
