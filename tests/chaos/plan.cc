@@ -106,6 +106,13 @@ bool undoes(const Step& step) {
   return step.act == Act::kStartSwitch || step.act == Act::kContinueSwitch || step.act == Act::kHeal;
 }
 
+// Much through little, or much with every packet that is lost waited for, would only take long.
+uint64_t count_max(Random& random, const Plan& plan) {
+  constexpr uint64_t kCounts[] = {40, 2000, 20'000, 100'000};
+  const bool narrow = (plan.window > 0 && plan.window < 16) || (plan.payload_bytes > 0 && plan.payload_bytes < 1024);
+  return kCounts[between(random, 0, 3 - (narrow ? 1 : 0) - (plan.lossy ? 1 : 0))];
+}
+
 // What is peculiar about the beginning and the end.
 void plan_edges(Random& random, Plan* plan) {
   if (plan->late >= 0 || plan->steps.empty()) return;
@@ -141,14 +148,12 @@ Plan make_plan(uint64_t seed, bool can_cut, bool* skipped) {
   plan.window = one_in(random, 2) ? 0 : 2 << between(random, 0, 5);
   plan.payload_bytes = one_in(random, 2) ? 0 : 64 * between(random, 2, 32);
   plan.in_flight = between(random, 1, 10);
-  constexpr uint64_t kCounts[] = {40, 2000, 20'000, 100'000};
-  const bool narrow = (plan.window > 0 && plan.window < 16) || (plan.payload_bytes > 0 && plan.payload_bytes < 1024);
-  plan.count_max = kCounts[between(random, 0, narrow ? 2 : 3)];  // much through little would only take long
   plan.switch_first = !one_in(random, 10);
   if (!plan.switch_first) plan.steps.push_back({.act = Act::kStartSwitch, .batches = between(random, 0, 5)});
   plan_faults(random, can_cut, &plan, skipped);
   plan_edges(random, &plan);
   plan.lossy = plan.transport == "udp" && one_in(random, 2);
+  plan.count_max = count_max(random, plan);
   plan.timeout_ms = plan.late >= 0 ? between(random, 1000, 1500) : 60'000;
   return plan;
 }

@@ -6,14 +6,15 @@
 namespace gatun::chaos {
 namespace {
 
-void print_row(const char* kind, const char* detect, std::vector<TimeNs> times) {
+void print_row(const char* kind, const char* detect, std::vector<std::pair<TimeNs, uint64_t>> times) {
   if (times.empty()) return;
   std::sort(times.begin(), times.end());
   const auto ms = [&](double share) {
     const auto at = static_cast<size_t>(share * static_cast<double>(times.size()));
-    return static_cast<double>(times[std::min(at, times.size() - 1)]) / 1e6;
+    return static_cast<double>(times[std::min(at, times.size() - 1)].first) / 1e6;
   };
-  std::printf("  %-18s %-8s %6zu %8.0f %8.0f %8.0f\n", kind, detect, times.size(), ms(0.5), ms(0.9), ms(1));
+  std::printf("  %-18s %-8s %6zu %8.0f %8.0f %8.0f   %llu\n", kind, detect, times.size(), ms(0.5), ms(0.9), ms(1),
+              static_cast<unsigned long long>(times.back().second));
 }
 
 void print_seeds(const char* what, const std::vector<uint64_t>& seeds) {
@@ -42,7 +43,7 @@ void Summary::add(const Plan& plan, const Board& board, End end) {
   failovers_ += failovers;
   if (plan.faults.size() != 1 || end != End::kRight) return;
   auto& times = plan.detect_ms == 0 ? longest_ : longest_quick_;
-  times[static_cast<size_t>(plan.faults.front())].push_back(longest);
+  times[static_cast<size_t>(plan.faults.front())].emplace_back(longest, plan.seed);
 }
 
 void Summary::print(const std::string& cannot_cut, uint32_t skipped) const {
@@ -58,7 +59,7 @@ void Summary::print(const std::string& cannot_cut, uint32_t skipped) const {
     std::printf("[skipped] data cut, control cut, all cut (%u rounds): %s\n", skipped, cannot_cut.c_str());
   }
   std::printf("longest operation of a round, by its only fault, in ms:\n");
-  std::printf("  %-18s %-8s %6s %8s %8s %8s\n", "fault", "detect", "rounds", "median", "90 %", "most");
+  std::printf("  %-18s %-8s %6s %8s %8s %8s   %s\n", "fault", "detect", "rounds", "median", "90 %", "most", "seed");
   for (int fault = 0; fault < kFaults; ++fault) {
     print_row(name(static_cast<Fault>(fault)), "default", longest_[static_cast<size_t>(fault)]);
     print_row(name(static_cast<Fault>(fault)), "10-200", longest_quick_[static_cast<size_t>(fault)]);

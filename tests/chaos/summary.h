@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/chaos/board.h"
@@ -26,7 +27,8 @@ class Summary {
   uint64_t operations_ = 0, ring_operations_ = 0, failovers_ = 0;
   // Of the longest operation of each round in which one kind of fault happened and the job lived: at the default detection
   // time, and at shorter ones.
-  std::array<std::vector<TimeNs>, kFaults> longest_, longest_quick_;
+  using Longest = std::pair<TimeNs, uint64_t>;  // and the seed
+  std::array<std::vector<Longest>, kFaults> longest_, longest_quick_;
 };
 
 }  // namespace gatun::chaos
