@@ -124,7 +124,9 @@ void plan_edges(Random& random, Plan* plan) {
   }
   plan->stays = plan->killed == 0 && undoes(plan->steps.back()) && plan->steps.size() > 1 && one_in(random, 4);
   if (plan->stays) plan->steps.pop_back();
-  plan->returns = plan->killed == 0 && !plan->stays && one_in(random, 4);
+  // A job that suspects its switch again and again without cause leaves it alone for longer and longer.
+  const bool trusts = plan->detect_ms == 0 || plan->detect_ms >= 80;
+  plan->returns = plan->killed == 0 && !plan->stays && trusts && one_in(random, 4);
 }
 
 }  // namespace

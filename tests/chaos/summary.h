@@ -25,7 +25,7 @@ class Summary {
   std::vector<uint64_t> wrong_, hangs_;  // seeds
   std::array<uint32_t, kFaults> faults_{};
   uint64_t operations_ = 0, ring_operations_ = 0, failovers_ = 0;
-  // Of the longest operation of each round in which one kind of fault happened and the job lived: at the default detection
+  // The longest operation of each round with one kind of fault, no loss, and a job that lived: at the default detection
   // time, and at shorter ones.
   using Longest = std::pair<TimeNs, uint64_t>;  // and the seed
   std::array<std::vector<Longest>, kFaults> longest_, longest_quick_;
