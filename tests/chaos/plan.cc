@@ -41,41 +41,44 @@ class Planner {
   }
 
  private:
-  void push(Act act, int batches, int delay_us, Step how = {}) {
+  struct Moment {  // in braces, so that it is drawn in order
+    int batches, delay_us;
+  };
+  void push(Act act, Moment moment, Step how = {}) {
     how.act = act;
-    how.batches = batches;
-    how.delay_us = delay_us;
+    how.batches = moment.batches;
+    how.delay_us = moment.delay_us;
     plan_.steps.push_back(how);
   }
   void for_a_while(Act begin, Act end, Step how = {}) {
     how.both_ways = one_in(random_, 2);
     how.on_switch = !plan_.steps.empty() && one_in(random_, 2);
-    push(begin, between(random_, 0, 4), between(random_, 0, 20'000), how);
+    push(begin, {between(random_, 0, 4), between(random_, 0, 20'000)}, how);
     how.on_switch = false;
-    push(end, between(random_, 0, 3), hold_us(random_), how);
+    push(end, {between(random_, 0, 3), hold_us(random_)}, how);
   }
   // It goes on after a while, or is killed as it is.
   void stop_switch() {
     if (!one_in(random_, 4)) return for_a_while(Act::kStopSwitch, Act::kContinueSwitch);
-    push(Act::kStopSwitch, between(random_, 0, 4), between(random_, 0, 20'000));
+    push(Act::kStopSwitch, {between(random_, 0, 4), between(random_, 0, 20'000)});
     for_a_while(Act::kKillSwitch, Act::kStartSwitch);
   }
   void kill_rank() {
     const int rank = between(random_, 0, plan_.ranks - 1);
     plan_.killed |= uint64_t{1} << rank;
-    push(Act::kKillRank, between(random_, 0, 6), between(random_, 0, 30'000), {.rank = rank});
+    push(Act::kKillRank, {between(random_, 0, 6), between(random_, 0, 30'000)}, {.rank = rank});
     if (plan_.ranks < 3 || !one_in(random_, 4)) return;
     const int other = (rank + between(random_, 1, plan_.ranks - 1)) % plan_.ranks;
     plan_.killed |= uint64_t{1} << other;
-    push(Act::kKillRank, 0, one_in(random_, 2) ? 0 : between(random_, 0, 5000), {.rank = other});
+    push(Act::kKillRank, {0, one_in(random_, 2) ? 0 : between(random_, 0, 5000)}, {.rank = other});
   }
   void stop_rank() {
     const int rank = between(random_, 0, plan_.ranks - 1);
-    push(Act::kStopRank, between(random_, 0, 4), between(random_, 0, 20'000), {.rank = rank});
+    push(Act::kStopRank, {between(random_, 0, 4), between(random_, 0, 20'000)}, {.rank = rank});
     if (alone_ && one_in(random_, 4)) {
       plan_.late = rank;  // until all others have given up
     } else {
-      push(Act::kContinueRank, 0, hold_us(random_), {.rank = rank});
+      push(Act::kContinueRank, {0, hold_us(random_)}, {.rank = rank});
     }
   }
 

@@ -52,7 +52,7 @@ class Round {
     for (int rank = 0; rank < plan_.ranks; ++rank) fork_rank(rank);
     if (!plan_.in_join) wait_for_join();
     for (const Step& step : plan_.steps) {
-      if (plan_.in_join && &step == &plan_.steps[1]) wait_for_join();
+      if (plan_.in_join && &step - plan_.steps.data() == 1) wait_for_join();
       wait_for_batches(step.batches);
       if (step.on_switch) wait_until([&] { return board_.on_switch.load(); }, kReturnsWithin);
       sleep(step.delay_us * kUs);
