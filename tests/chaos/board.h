@@ -24,7 +24,7 @@ struct RankBoard {
   char wrong[512];                                // "": what was checked was right
   std::array<std::atomic<uint64_t>, 64> digests;  // of all results up to the end of each of the last batches
   TimeNs longest;                                 // operation, from its call to its end
-  TimeNs destroy;
+  TimeNs destroy;                                 // took so long
   uint64_t operations, ring_operations, failovers;
 };
 

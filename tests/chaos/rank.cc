@@ -1,9 +1,11 @@
 #include "tests/chaos/rank.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <memory>
 #include <random>
+#include <thread>
 #include <vector>
 
 #include "host/base/os.h"
@@ -28,6 +30,21 @@ struct Flight {
 void note_end(void* context, int, const char*) {
   static_cast<Flight*>(context)->ended = now_ns();
 }
+
+// Time as a thread beside meets it: it stands still when the machine does.
+class Ticker {
+ public:
+  Ticker() : thread_([this](const std::stop_token& stop) { count(stop); }) {}
+  TimeNs passed() const { return ticks_ * kTick; }
+
+ private:
+  static constexpr TimeNs kTick = 10 * kMs;
+  void count(const std::stop_token& stop) {
+    for (; !stop.stop_requested(); ++ticks_) std::this_thread::sleep_for(std::chrono::nanoseconds(kTick));
+  }
+  std::atomic<int> ticks_{0};
+  std::jthread thread_;
+};
 
 class Rank {
  public:
@@ -137,9 +154,9 @@ void live(const Plan& plan, int rank, const Addresses& addresses, Board* board) 
   own.ring_operations = stats.ring_operations;
   own.failovers = stats.failovers;
   own.ended = true;
-  const TimeNs before = now_ns();
+  const Ticker ticker;
   comm.reset();
-  own.destroy = now_ns() - before;
+  own.destroy = ticker.passed();
 }
 
 }  // namespace gatun::chaos

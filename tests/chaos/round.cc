@@ -13,7 +13,6 @@
 
 #include "gatun/gatun.h"
 #include "host/base/os.h"
-#include "host/base/settings.h"
 #include "tests/chaos/cut.h"
 #include "tests/chaos/rank.h"
 #include "tests/system/gatund_process.h"
@@ -207,7 +206,7 @@ class Round {
       const std::string who = "rank " + std::to_string(number) + ": ";
       if (own.wrong[0]) wrong(who + own.wrong);
       if (const std::string text = odd_end(number); !text.empty()) wrong(who + text);
-      if (own.destroy > kDestroyWithin) wrong(who + "destroyed in " + format_duration(own.destroy));
+      if (own.destroy > kDestroyWithin) wrong(who + "destroyed in " + std::to_string(own.destroy / kMs) + " ms");
       common = std::min(common, own.batches.load());
       most = std::max(most, own.batches.load());
     }

@@ -32,15 +32,17 @@ void Summary::add(const Plan& plan, const Board& board, End end) {
   if (end == End::kWrong) wrong_.push_back(plan.seed);
   if (end == End::kHang) hangs_.push_back(plan.seed);
   for (const Fault fault : plan.faults) ++faults_[static_cast<size_t>(fault)];
-  TimeNs longest = 0;
+  TimeNs longest = 0, destroy = 0;
   uint64_t failovers = 0;
   for (const RankBoard& rank : board.ranks) {
     longest = std::max(longest, rank.longest);
+    destroy = std::max(destroy, rank.destroy);
     failovers = std::max(failovers, rank.failovers);
     operations_ += rank.operations;
     ring_operations_ += rank.ring_operations;
   }
   failovers_ += failovers;
+  destroy_.emplace_back(destroy, plan.seed);
   if (plan.faults.size() != 1 || plan.lossy || end != End::kRight) return;  // lost packets make operations long as well
   auto& times = plan.detect_ms == 0 ? longest_ : longest_quick_;
   times[static_cast<size_t>(plan.faults.front())].emplace_back(longest, plan.seed);
@@ -64,6 +66,7 @@ void Summary::print(const std::string& cannot_cut, uint32_t skipped) const {
     print_row(name(static_cast<Fault>(fault)), "default", longest_[static_cast<size_t>(fault)]);
     print_row(name(static_cast<Fault>(fault)), "10-200", longest_quick_[static_cast<size_t>(fault)]);
   }
+  print_row("any: destruction", "any", destroy_);
   print_seeds("wrong seeds", wrong_);
   print_seeds("hanging seeds", hangs_);
   std::printf("wrong: %zu hangs: %zu rounds: %u\n", wrong_.size(), hangs_.size(), rounds_);

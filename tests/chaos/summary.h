@@ -29,6 +29,7 @@ class Summary {
   // time, and at shorter ones.
   using Longest = std::pair<TimeNs, uint64_t>;  // and the seed
   std::array<std::vector<Longest>, kFaults> longest_, longest_quick_;
+  std::vector<Longest> destroy_;  // of each round
 };
 
 }  // namespace gatun::chaos
