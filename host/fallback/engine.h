@@ -3,7 +3,7 @@
 //   gloo     Gloo's ring algorithms; sums may be added in another order than the switch adds them (NCCL's and Gloo's class)
 //   exact    direct exchange: every rank gathers its segment from all, adds it in the order of the aggregation tree, and all
 //            gather the results: as many bytes as a ring, and bit for bit what the switch answers
-//   nccl     libnccl, found at run time, for memory of a GPU
+//   nccl     libnccl, found at run time: send and recv are memory of a GPU
 //
 // run() blocks in the calling thread until its end, the deadline, or Mesh::interrupt(). All ranks call it with the same
 // contract (the caller has compared them) in the same order.
@@ -38,5 +38,16 @@ struct TreeOrder {
 std::unique_ptr<Engine> make_exact_engine(BulkStreams* streams, TreeOrder order);
 // kUnsupported, with the reason, if Gloo was not built in or its module cannot be loaded.
 Result<std::unique_ptr<Engine>> make_gloo_engine(BulkStreams* streams);
+
+// Names or paths of the shared libraries.
+struct NcclFiles {
+  std::string nccl = "libnccl.so.2";
+  std::string cuda = "libcuda.so.1";
+};
+// send and recv are memory of one GPU, aligned to elements, and what other streams do with them has finished. host, over the
+// same streams, does what NCCL does not do as the switch does it, on copies. kUnsupported says which library, version or
+// device is missing.
+Result<std::unique_ptr<Engine>> make_nccl_engine(BulkStreams* streams, std::unique_ptr<Engine> host,
+                                                 const NcclFiles& files = {});
 
 }  // namespace gatun

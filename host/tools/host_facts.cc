@@ -21,6 +21,7 @@
 
 #include "host/base/os.h"
 #include "host/base/settings.h"
+#include "host/fallback/nccl/library.h"
 
 namespace gatun {
 namespace {
@@ -54,6 +55,17 @@ std::vector<Feature> kernel_features() {
   features.push_back({"memfd", Fd(memfd_create("gatun-info", MFD_CLOEXEC)).valid(), "shared memory for the shm transport"});
   features.push_back({"eventfd", Fd(eventfd(0, EFD_CLOEXEC)).valid(), "door bells of the shm transport"});
   return features;
+}
+
+Feature nccl_feature() {
+  const auto missing = [](const Status& why) {
+    return Feature{"nccl", false, std::string("no ring of GPU memory: ") + why.message()};
+  };
+  const Result<CudaDriver> cuda = load_cuda("libcuda.so.1");
+  if (!cuda.ok()) return missing(cuda.status());
+  const Result<NcclLibrary> nccl = load_nccl("libnccl.so.2");
+  if (!nccl.ok()) return missing(nccl.status());
+  return {"nccl", true, nccl.value().text() + " can be the ring of GPU memory, which operations do not take yet"};
 }
 
 std::vector<Device> network_devices() {

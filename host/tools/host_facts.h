@@ -13,6 +13,7 @@ struct Feature {
   std::string detail;  // why it matters, or what is missing
 };
 std::vector<Feature> kernel_features();
+Feature nccl_feature();  // whether NCCL could be the ring of memory of a GPU
 
 struct Device {
   std::string name;

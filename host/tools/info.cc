@@ -38,7 +38,9 @@ Json collect(const Settings& settings) {
     if (!find_module(std::string("libgatun_perf_") + peer + ".so").empty()) json["build"]["peers"].push_back(peer);
   }
   json["host"] = Json{{"kernel", kernel_release()}, {"cpus", cpu_count()}, {"receive_buffer_limit", receive_buffer_limit()}};
-  for (const Feature& feature : kernel_features()) {
+  std::vector<Feature> features = kernel_features();
+  features.push_back(nccl_feature());
+  for (const Feature& feature : features) {
     json["host"]["features"][feature.name] = Json{{"there", feature.there}, {"detail", feature.detail}};
   }
   json["devices"] = Json::array();

@@ -198,8 +198,10 @@ class Output(unittest.TestCase):
         self.assertEqual(info["settings"]["window"], {"value": "64", "source": "environment", "where": "GATUN_WINDOW"})
         self.assertEqual(info["settings"]["job"]["source"], "default")
         self.assertIn("lo", [device["name"] for device in info["devices"]])
+        nccl = info["host"]["features"]["nccl"]
+        self.assertRegex(nccl["detail"], "^NCCL 2" if nccl["there"] else "^no ring of GPU memory: .*(NCCL|CUDA)")
         text = gatun("info").stdout
-        for word in ("Build", "Host", "Devices", "Switch", "Settings", "udp_gso"):
+        for word in ("Build", "Host", "Devices", "Switch", "Settings", "udp_gso", "nccl"):
             self.assertIn(word, text)
 
 

@@ -50,6 +50,30 @@ Bytes expected(const Contract& contract, uint32_t rank, const std::vector<uint32
   return reduced(contract.type, contract.op, groups, inputs, contract.count);
 }
 
+struct SmallNumbers {
+  explicit SmallNumbers(uint32_t seed) : random(seed) {}
+  void operator()(Type type, uint8_t* to, size_t elems) {
+    const bool sign = type != Type::kU8 && type != Type::kU32 && type != Type::kU64;
+    for (size_t i = 0; i < elems; ++i) {
+      const int value = static_cast<int>(random() % (sign ? 5 : 3)) - (sign ? 2 : 0);
+      uint64_t bits = static_cast<uint64_t>(value);
+      const auto number = static_cast<float>(value);
+      const auto wide = static_cast<double>(value);
+      switch (type) {
+        case Type::kF32: std::memcpy(&bits, &number, 4); break;
+        case Type::kF64: std::memcpy(&bits, &wide, 8); break;
+        case Type::kF16: bits = F16::narrow(number); break;
+        case Type::kBF16: bits = BF16::narrow(number); break;
+        case Type::kE4M3: bits = E4M3::narrow(number); break;
+        case Type::kE5M2: bits = E5M2::narrow(number); break;
+        default: break;
+      }
+      std::memcpy(to + i * elem_bytes(type), &bits, elem_bytes(type));
+    }
+  }
+  std::mt19937 random;
+};
+
 }  // namespace
 
 Bytes reduced(Type type, Op op, const std::vector<uint32_t>& groups, const std::vector<Bytes>& inputs, size_t elems) {
@@ -124,6 +148,12 @@ void EngineGroup::check(const EngineCase& test, const std::vector<uint32_t>& gro
     if (test.in_place) continue;
     REQUIRE(std::equal(inputs[r].begin(), inputs[r].end(), sends[r].begin() + static_cast<ptrdiff_t>(begin)));
   }
+}
+
+EngineGroup::Fill small_numbers(uint32_t seed) {
+  return [numbers = std::make_shared<SmallNumbers>(seed)](Type type, uint8_t* to, size_t elems) {
+    (*numbers)(type, to, elems);
+  };
 }
 
 }  // namespace gatun

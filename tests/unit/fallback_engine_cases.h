@@ -13,6 +13,9 @@ namespace gatun {
 
 using Bytes = std::vector<uint8_t>;
 
+inline constexpr Collective kAllCollectives[] = {Collective::kAllReduce, Collective::kReduceScatter, Collective::kAllGather,
+                                                 Collective::kBroadcast, Collective::kReduce,        Collective::kBarrier};
+
 struct EngineCase {
   Contract contract;
   bool in_place = false;
@@ -25,7 +28,7 @@ Bytes reduced(Type type, Op op, const std::vector<uint32_t>& groups, const std::
 class EngineGroup {
  public:
   using Make = std::function<Result<std::unique_ptr<Engine>>(Mesh*)>;
-  // fill(rank, type, to, elems): what ranks contribute.
+  // fill(type, to, elems): what ranks contribute.
   using Fill = std::function<void(Type, uint8_t*, size_t)>;
 
   EngineGroup(uint32_t ranks, const Make& make);
@@ -36,5 +39,9 @@ class EngineGroup {
   Group meshes;
   std::vector<std::unique_ptr<Engine>> engines;
 };
+
+// Numbers whose sums and products are exact in every type, so that the order does not matter: 0, 1, 2 and, where there is a
+// sign, -1 and -2.
+EngineGroup::Fill small_numbers(uint32_t seed);
 
 }  // namespace gatun

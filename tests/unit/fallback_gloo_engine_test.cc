@@ -7,9 +7,6 @@ using namespace gatun;
 
 namespace {
 
-constexpr Collective kAll[] = {Collective::kAllReduce, Collective::kReduceScatter, Collective::kAllGather,
-                               Collective::kBroadcast, Collective::kReduce,        Collective::kBarrier};
-
 // Without Gloo there is nothing to test.
 bool have_gloo(const char* test) {
   Group alone(1);
@@ -25,38 +22,6 @@ bool have_gloo(const char* test) {
 
 EngineGroup make_group(uint32_t ranks) {
   return EngineGroup(ranks, [](Mesh* mesh) { return make_gloo_engine(mesh); });
-}
-
-// Numbers whose sums and products are exact in every type, so that the order does not matter: 0, 1, 2 and, where there is a
-// sign, -1 and -2.
-struct SmallNumbers {
-  explicit SmallNumbers(uint32_t seed) : random(seed) {}
-  void operator()(Type type, uint8_t* to, size_t elems) {
-    const bool sign = type != Type::kU8 && type != Type::kU32 && type != Type::kU64;
-    for (size_t i = 0; i < elems; ++i) {
-      const int value = static_cast<int>(random() % (sign ? 5 : 3)) - (sign ? 2 : 0);
-      uint64_t bits = static_cast<uint64_t>(value);
-      const auto number = static_cast<float>(value);
-      const auto wide = static_cast<double>(value);
-      switch (type) {
-        case Type::kF32: std::memcpy(&bits, &number, 4); break;
-        case Type::kF64: std::memcpy(&bits, &wide, 8); break;
-        case Type::kF16: bits = F16::narrow(number); break;
-        case Type::kBF16: bits = BF16::narrow(number); break;
-        case Type::kE4M3: bits = E4M3::narrow(number); break;
-        case Type::kE5M2: bits = E5M2::narrow(number); break;
-        default: break;
-      }
-      std::memcpy(to + i * elem_bytes(type), &bits, elem_bytes(type));
-    }
-  }
-  std::mt19937 random;
-};
-
-auto small_numbers(uint32_t seed) {
-  return [numbers = std::make_shared<SmallNumbers>(seed)](Type type, uint8_t* to, size_t elems) {
-    (*numbers)(type, to, elems);
-  };
 }
 
 }  // namespace
@@ -82,7 +47,7 @@ TEST_CASE("gloo__does_every_collective_at_any_length", "[gloo]") {
   uint32_t seed = 100;
   for (uint32_t ranks : {1u, 2u, 3u, 5u, 8u}) {
     EngineGroup group = make_group(ranks);
-    for (Collective collective : kAll) {
+    for (Collective collective : kAllCollectives) {
       for (uint64_t count : {uint64_t{0}, uint64_t{1}, uint64_t{2}, uint64_t{7}, uint64_t{1023}, uint64_t{20'001}}) {
         for (const bool in_place : {false, true}) {
           ++seed;
@@ -98,7 +63,7 @@ TEST_CASE("gloo__moves_long_arrays", "[gloo]") {
   if (!have_gloo("gloo__moves_long_arrays")) return;
   uint32_t seed = 700;
   EngineGroup group = make_group(3);
-  for (Collective collective : kAll) {
+  for (Collective collective : kAllCollectives) {
     group.check({{collective, Type::kI32, Op::kSum, 2, 1'400'001, 0}, true, 1}, {}, small_numbers(++seed));
     group.check({{collective, Type::kBF16, Op::kSum, 2, 1'100'001, 0}, false, 1}, {}, small_numbers(++seed));
   }
