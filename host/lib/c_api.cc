@@ -50,15 +50,16 @@ Status invalid(std::string sentence) {
 }
 
 bool unusable(gatun_comm_t comm) {
-  return !comm || comm->inherited();
+  return !comm || comm->inherited() || Lane::in_done();
 }
 
 // Why a communicator is unusable. Kept for the thread: the lock of an inherited one may be held by a thread that is not
 // here.
 int refuse(const char* function, gatun_comm_t comm) {
-  return keep(nullptr, invalid(std::string(function) +
-                               (comm ? ": comm belongs to the process that this one was forked from; create one here"
-                                     : ": comm is NULL; create it with gatun_comm_create")));
+  const char* why = !comm              ? ": comm is NULL; create it with gatun_comm_create"
+                    : comm->inherited() ? ": comm belongs to the process that this one was forked from; create one here"
+                                        : ": called from a done function; call it from another thread";
+  return keep(nullptr, invalid(std::string(function) + why));
 }
 
 // What a collective call brings, before it is checked.
@@ -212,7 +213,7 @@ int gatun_comm_create(gatun_comm_t* comm, int nranks, int rank, const gatun_opti
 }
 
 int gatun_comm_destroy(gatun_comm_t comm) {
-  if (!comm) return refuse("gatun_comm_destroy", comm);
+  if (!comm || Lane::in_done()) return refuse("gatun_comm_destroy", comm);
   if (comm->inherited()) return GATUN_SUCCESS;  // forgotten, so that what owns it in both processes may let go of it
   delete comm;
   return GATUN_SUCCESS;
@@ -295,7 +296,7 @@ int gatun_test(gatun_request_t* request) {
     return keep(nullptr, invalid("gatun_test: the request is NULL; it is set to NULL when it is complete"));
   Request* pending = reinterpret_cast<Request*>(*request);
   auto* comm = static_cast<gatun_comm_t>(pending->owner);
-  if (comm->inherited()) return refuse("gatun_test", comm);
+  if (unusable(comm)) return refuse("gatun_test", comm);
   if (!comm->communicator->test(pending)) return GATUN_IN_PROGRESS;
   return finish(request);
 }
@@ -305,7 +306,7 @@ int gatun_wait(gatun_request_t* request, int64_t timeout_ms) {
     return keep(nullptr, invalid("gatun_wait: the request is NULL; it is set to NULL when it is complete"));
   Request* pending = reinterpret_cast<Request*>(*request);
   auto* comm = static_cast<gatun_comm_t>(pending->owner);
-  if (comm->inherited()) return refuse("gatun_wait", comm);
+  if (unusable(comm)) return refuse("gatun_wait", comm);
   const bool limited = timeout_ms >= 0 && timeout_ms < kNever / kMs / 2;
   const TimeNs until = limited ? now_ns() + timeout_ms * kMs : kNever;
   if (!comm->communicator->wait(pending, until)) return GATUN_IN_PROGRESS;

@@ -60,32 +60,34 @@ Status Communicator::connect() {
   const std::string card = fallback ? listener->card().encode() : "";
 
   Status no_switch;
-  std::unique_ptr<ControlConnection> connection;
+  std::unique_ptr<SwitchPath> path;
   std::unique_ptr<Ring> ring;
   std::vector<std::string> cards;
-  {
-    Result<std::unique_ptr<ControlConnection>> reached = reach_switch(config_.store ? 0 : kStartingGrace, deadline);
-    if (reached.ok()) connection = std::move(reached.value());
+  if (fallback && config_.store) {
+    Result<std::unique_ptr<ControlConnection>> reached = reach_switch(0, deadline);
     no_switch = reached.status();
-  }
-  if (!connection && (!fallback || no_switch.code() == Code::kInvalidArgument)) return no_switch;
-  if (fallback && (config_.store || !connection)) {
+    if (no_switch.code() == Code::kInvalidArgument) return no_switch;
     Result<std::unique_ptr<Ring>> made = meet(std::move(listener), card, no_switch, deadline);
     if (!made.ok()) return made.status();
     ring = std::move(made.value());
-    Result<bool> all = ring->all_same(connection ? 1 : 2 + config_.rank, deadline);
+    Result<bool> all = ring->all_same(reached.ok() ? 1 : 2 + config_.rank, deadline);
     if (!all.ok()) return all.status();
-    if (!all.value() && no_switch.ok()) no_switch = Status(Code::kSwitchLost, "not every rank reaches the switch");
-    if (!all.value()) connection.reset();
-  }
-
-  std::unique_ptr<SwitchPath> path;
-  if (connection) {
-    Result<std::unique_ptr<SwitchPath>> joined =
-        SwitchPath::join(path_config(ring ? "" : card), std::move(connection), deadline, &cards);
-    if (joined.ok()) path = std::move(joined.value());
-    no_switch = joined.status();
-    if (!path && !ring && (!fallback || cards.size() != config_.ranks)) return no_switch;
+    if (all.value()) {
+      no_switch = join_switch(std::move(reached.value()), "", deadline, &path, &cards);
+    } else if (reached.ok()) {
+      no_switch = Status(Code::kSwitchLost, "not every rank reaches the switch");
+    }
+  } else {
+    no_switch = meet_at_switch(card, deadline, &path, &cards);
+    const bool gone = cards.empty() && (no_switch.code() == Code::kSwitchLost || no_switch.code() == Code::kSystem);
+    if (!path && (!fallback || (!gone && cards.size() != config_.ranks))) return no_switch;
+    if (!path && gone) {
+      log_.info("no switch yet: meeting the other ranks of job '%s' at %s (GATUN_RENDEZVOUS)", settings.job.c_str(),
+                settings.rendezvous.c_str());
+      Result<std::unique_ptr<Ring>> made = meet(std::move(listener), card, no_switch, deadline);
+      if (!made.ok()) return made.status();
+      ring = std::move(made.value());
+    }
   }
   if (fallback && !ring) {
     Result<std::unique_ptr<Ring>> made = make_ring(std::move(listener), cards, std::max(deadline, now_ns() + kMeshWithin));
@@ -103,6 +105,27 @@ Status Communicator::connect() {
     if (!path) log_.info("no switch: %s; operations go on without it (%s)", no_switch.message(), ring->engine());
   }
   return start_lane(std::move(path), std::move(ring), no_switch.message());
+}
+
+// The ranks meet at the controller, which tells them their cards. One that dies before it has done so may be started again
+// at once; looking a second time brings those together who had waited and those who come then.
+Status Communicator::meet_at_switch(const std::string& card, TimeNs deadline, std::unique_ptr<SwitchPath>* path,
+                                    std::vector<std::string>* cards) {
+  Status status;
+  for (int look = 0; look < 2; ++look) {
+    Result<std::unique_ptr<ControlConnection>> reached = reach_switch(config_.store ? 0 : kStartingGrace, deadline);
+    if (!reached.ok()) return status.ok() ? reached.status() : status;
+    status = join_switch(std::move(reached.value()), card, deadline, path, cards);
+    if (config_.settings.fallback == "off" || status.code() != Code::kSwitchLost || !cards->empty()) break;
+  }
+  return status;
+}
+
+Status Communicator::join_switch(std::unique_ptr<ControlConnection> connection, const std::string& card, TimeNs deadline,
+                                 std::unique_ptr<SwitchPath>* path, std::vector<std::string>* cards) {
+  Result<std::unique_ptr<SwitchPath>> joined = SwitchPath::join(path_config(card), std::move(connection), deadline, cards);
+  if (joined.ok()) *path = std::move(joined.value());
+  return joined.status();
 }
 
 // Without the controller: by the caller's store or the rendezvous.

@@ -59,6 +59,10 @@ class Communicator final {
   explicit Communicator(Config config);
   Status connect();
   Result<std::unique_ptr<ControlConnection>> reach_switch(TimeNs grace, TimeNs deadline) const;
+  Status meet_at_switch(const std::string& card, TimeNs deadline, std::unique_ptr<SwitchPath>* path,
+                        std::vector<std::string>* cards);
+  Status join_switch(std::unique_ptr<ControlConnection> connection, const std::string& card, TimeNs deadline,
+                     std::unique_ptr<SwitchPath>* path, std::vector<std::string>* cards);
   Result<std::unique_ptr<Ring>> meet(std::unique_ptr<MeshListener> listener, const std::string& card,
                                      const Status& no_switch, TimeNs deadline) const;
   Result<std::unique_ptr<Ring>> make_ring(std::unique_ptr<MeshListener> listener, const std::vector<std::string>& cards,

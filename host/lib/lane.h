@@ -77,6 +77,8 @@ class Lane final : private SwitchPath::Events, private Mesh::Events {
   Status take(Request* request);
   // Drives until nothing is pending.
   void drain();
+  // This thread is inside a done function, and what it waited for there would wait for it.
+  static bool in_done();
 
   // Any thread. Everything pending and everything later ends with this status; only the first call counts.
   void fail(Status status);

@@ -11,6 +11,8 @@ namespace {
 constexpr TimeNs kMismatchWait = 2 * kSecond;  // for the controller's sentence about a refused operation
 constexpr uint32_t kSettleBatch = 64;
 
+thread_local bool calling_back = false;
+
 }  // namespace
 
 bool Lane::turn(TimeNs now) {
@@ -106,10 +108,16 @@ bool Lane::settle() {
   }
 }
 
+bool Lane::in_done() {
+  return calling_back;
+}
+
 void Lane::finish(std::span<Request* const> requests) {
+  calling_back = true;
   for (Request* request : requests) {
     if (request->done) request->done(request->context, static_cast<int>(request->status.code()), request->status.message());
   }
+  calling_back = false;
   const Lock lock(mutex_);
   for (Request* request : requests) {
     if (request->detached) {

@@ -77,11 +77,15 @@ Outcome be_rank(int rank, const std::string& job, const gatun_store_t* store) {
   return outcome;
 }
 
-void print(const Settings& settings, const Outcome& outcome) {
+void print_settings(const Settings& settings) {
   for (const char* key : {"address", "transport", "fallback", "rendezvous", "detect"}) {
     const Settings::Origin& origin = settings.origin(key);
     fmt::print("  {:<10} {:<22} {}\n", key, origin.text, origin.where);
   }
+  std::fflush(stdout);  // what follows can take a while where a switch does not answer
+}
+
+void print_outcome(const Settings& settings, const Outcome& outcome) {
   const gatun_stats_t& stats = outcome.stats;
   if (outcome.code != GATUN_SUCCESS) {
     fmt::print("\nOperations fail: {}\n", outcome.error);
@@ -89,7 +93,7 @@ void print(const Settings& settings, const Outcome& outcome) {
   }
   if (stats.why[0] != 0) {
     const bool exact = std::strcmp(stats.transport, "exact") == 0;
-    fmt::print("\nOperations go without a switch ({}), because there is {}\n",
+    fmt::print("\nOperations go without a switch ({}): {}\n",
                exact ? "exact: by direct exchange, with the bits that a switch would give" : "ring", stats.why);
     fmt::print("A job looks for the switch while it runs, and goes over to it when all its ranks have joined there.\n");
     return;
@@ -123,6 +127,7 @@ int explain_main(const std::vector<std::string>& given) {
     return 2;
   }
   setenv("GATUN_LOG", "error", 0);
+  print_settings(settings);
   const std::string job = fmt::format("{}-explain-{}", settings.values().job.substr(0, 100), ::getpid());
   MemoryStore memory;
   const gatun_store_t store = memory.functions();
@@ -130,7 +135,7 @@ int explain_main(const std::vector<std::string>& given) {
   std::thread other([&] { outcomes[1] = be_rank(1, job, &store); });
   outcomes[0] = be_rank(0, job, &store);
   other.join();
-  print(settings, outcomes[0].code != GATUN_SUCCESS ? outcomes[0] : outcomes[1]);
+  print_outcome(settings, outcomes[0].code != GATUN_SUCCESS ? outcomes[0] : outcomes[1]);
   return outcomes[0].code == GATUN_SUCCESS && outcomes[1].code == GATUN_SUCCESS ? 0 : 1;
 }
 

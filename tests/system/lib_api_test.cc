@@ -104,6 +104,32 @@ TEST_CASE("options__larger_struct_is_served_if_its_tail_is_zero", "[lib][system]
   CHECK(gatun_comm_create(&comm, 1, 0, &options.known) == GATUN_UNSUPPORTED);
 }
 
+// The thread that calls it makes the progress, so a call that waited there would wait for ever.
+TEST_CASE("done__a_call_from_it_is_refused", "[lib][system]") {
+  const LocalSwitch local;
+  run_ranks(2, {.address = local.address()}, [](int rank, Comm& comm) {
+    struct Heard {
+      gatun_comm_t comm;
+      int code = 0;
+      std::string text;
+    } heard{.comm = comm, .text = {}};
+    gatun_call_t call = GATUN_CALL_INIT;
+    call.done = [](void* context, int, const char*) {
+      auto* to = static_cast<Heard*>(context);
+      to->code = gatun_barrier(to->comm);
+      to->text = gatun_last_error(to->comm);
+    };
+    call.context = &heard;
+    Exercise exercise({.count = 100}, rank, 2);
+    gatun_request_t request = nullptr;
+    if (const int code = exercise.start(comm, &call, &request)) return expect_code(0, code, comm, "start");
+    if (const int code = gatun_wait(&request, -1)) return expect_code(0, code, comm, "wait");
+    if (heard.code != GATUN_INVALID_ARGUMENT || !says(heard.text, "from a done function")) return "heard: " + heard.text;
+    const int later = gatun_barrier(comm);
+    return later == 0 ? exercise.verify() : expect_code(0, later, comm, "barrier");
+  });
+}
+
 TEST_CASE("one_rank__is_identity_without_a_switch", "[lib][system]") {
   Comm comm(1, 0, {.address = "127.0.0.1:1"});
   REQUIRE(comm.code() == 0);

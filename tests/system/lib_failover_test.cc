@@ -69,6 +69,31 @@ TEST_CASE("failover__no_daemon_anywhere", "[lib][system]") {
   });
 }
 
+// Those who wait at the daemon for a rank that is not there yet, and the rank that comes when the daemon is dead, meet
+// without it.
+TEST_CASE("failover__daemon_dies_while_ranks_join", "[lib][system]") {
+  const std::string fallback = GENERATE("ring", "exact");
+  GatundProcess gatund;
+  const RankOptions options{
+      .address = gatund.address(), .fallback = fallback, .rendezvous = "127.0.0.1:" + std::to_string(free_port())};
+  constexpr int kRanks = 3;
+  std::vector<std::string> wrong(kRanks, "did not end");
+  auto live = [&](int rank) {
+    Comm comm(kRanks, rank, options);
+    Exercise exercise({.count = 5000}, rank, kRanks);
+    const int code = comm.code() != 0 ? comm.code() : exercise.run(comm);
+    if (code != 0) wrong[static_cast<size_t>(rank)] = comm.code() != 0 ? comm.error() : comm.last_error();
+    if (code == 0) wrong[static_cast<size_t>(rank)] = exercise.verify();
+  };
+  {
+    std::jthread first(live, 0), second(live, 1);
+    std::this_thread::sleep_for(milliseconds(300));  // they have joined; if not, they find no daemon
+    gatund.end();
+    std::jthread last(live, 2);
+  }
+  for (const std::string& each : wrong) CHECK(each == "");
+}
+
 // All operations of a job without a switch, and the same contract for them as on a switch.
 TEST_CASE("failover__every_collective_type_and_operator_on_the_ring", "[lib][system]") {
   const std::string fallback = GENERATE("ring", "exact");

@@ -183,7 +183,7 @@ class Output(unittest.TestCase):
         run = gatun("explain", "--address", "127.0.0.1:1")
         self.assertEqual(run.returncode, 0, run.stderr)
         way = r"\((ring|exact: by direct exchange.*)\)"  # the latter where Gloo is not there
-        self.assertRegex(run.stdout, rf"Operations go without a switch {way}, because there is no gatund at 127\.0\.0\.1:1 ")
+        self.assertRegex(run.stdout, rf"Operations go without a switch {way}: no gatund at 127\.0\.0\.1:1 ")
         run = gatun("explain", "--address", "127.0.0.1:1", "--fallback", "off")
         self.assertEqual(run.returncode, 1)
         self.assertIn("Operations fail: no gatund at 127.0.0.1:1", run.stdout)
