@@ -10,6 +10,7 @@ namespace {
 
 constexpr TimeNs kStartingGrace = 1 * kSecond;  // a daemon started together with us listens by then
 constexpr TimeNs kMeshWithin = 10 * kSecond;    // behind the join: the ranks are there already
+constexpr TimeNs kDrain = 1 * kSecond;          // what is pending at the end has so long
 constexpr TimeNs kSeekFirst = 200 * kMs;        // between two looks for a switch, doubled up to
 constexpr TimeNs kSeekMax = 5 * kSecond;
 constexpr TimeNs kSeekJoin = 10 * kSecond;  // the other ranks look for it too
@@ -30,7 +31,10 @@ Result<std::unique_ptr<Communicator>> Communicator::create(Config config) {
 
 Communicator::~Communicator() {
   if (!lane_) return;
-  lane_->drain();
+  if (!lane_->drain(now_ns() + kDrain)) {
+    lane_->give_up_job("rank " + std::to_string(config_.rank) + " left while operations were pending");
+    lane_->drain(kNever);
+  }
   stop_ = true;
   lane_->stop_seeking();
   {

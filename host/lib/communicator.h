@@ -37,7 +37,7 @@ class Communicator final {
   };
 
   static Result<std::unique_ptr<Communicator>> create(Config config);
-  // Completes what is pending, bounded by its timeouts, and leaves.
+  // Completes what is pending, fails all ranks if that takes longer than a second, and leaves.
   ~Communicator();
 
   Status start(const Contract& contract, const void* send, void* recv, const Lane::Call& call, Request** request);

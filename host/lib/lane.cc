@@ -241,10 +241,11 @@ Status Lane::take(Request* request) {
   return status;
 }
 
-void Lane::drain() {
+bool Lane::drain(TimeNs deadline) {
   Lock lock(mutex_);
-  await(
-      lock, [&] { return pending_.load(std::memory_order_relaxed) == 0; }, kNever);
+  const auto none_pending = [&] { return pending_.load(std::memory_order_relaxed) == 0; };
+  await(lock, none_pending, deadline);
+  return none_pending();
 }
 
 // Under the mutex: makes whoever has the token look at what is new.

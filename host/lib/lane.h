@@ -75,8 +75,8 @@ class Lane final : private SwitchPath::Events, private Mesh::Events {
   bool wait(Request* request, TimeNs until);
   // After done: its status; the request is free.
   Status take(Request* request);
-  // Drives until nothing is pending.
-  void drain();
+  // Drives until nothing is pending (true) or the time has come.
+  bool drain(TimeNs deadline);
   // This thread is inside a done function, and what it waited for there would wait for it.
   static bool in_done();
 

@@ -123,8 +123,9 @@ GATUN_API const char* gatun_last_error(gatun_comm_t comm);
 
 /* Joins rank of nranks; returns when all ranks have joined and every data path is proven, or with an error. */
 GATUN_API int gatun_comm_create(gatun_comm_t* comm, int nranks, int rank, const gatun_options_t* options);
-/* Completes what is pending (bounded by its timeouts), leaves the job and frees everything. In a child of fork(), where a
- * communicator of the parent cannot be used, it does nothing. */
+/* Leaves the job and frees everything, within 2 s whatever the other ranks do: what is pending is completed, or fails on all
+ * ranks if that takes longer than a second, so wait for it first. In a child of fork(), where a communicator of the parent
+ * cannot be used, it does nothing. */
 GATUN_API int gatun_comm_destroy(gatun_comm_t comm);
 /* Fails everything pending on all ranks with GATUN_ABORTED, at once, from any thread. gatun_comm_destroy must follow. */
 GATUN_API int gatun_comm_abort(gatun_comm_t comm);

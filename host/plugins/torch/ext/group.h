@@ -85,7 +85,7 @@ class Group final : public Base {
 #endif
 
  private:
-  static constexpr Milliseconds kShutdownGrace{10'000};
+  static constexpr Milliseconds kShutdownGrace{1000};
 
   // One flat run in and one out, and how the results get back into the tensors.
   struct Buffers {
