@@ -81,12 +81,13 @@ class Command(unittest.TestCase):
             self.assertTrue(daemon.alive())
 
     def test_udp_port_in_use(self):
+        address = "127.0.0.3"  # of this test's own: nobody else takes the same port for TCP there
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp:
-            udp.bind(("127.0.0.1", 0))
+            udp.bind((address, 0))
             port = udp.getsockname()[1]
-            run = gatund("--port", str(port))
+            run = gatund("--listen", address, "--port", str(port))
             self.assertEqual(run.returncode, 1)
-            self.assertIn(f"UDP 127.0.0.1:{port}", run.stderr)
+            self.assertIn(f"UDP {address}:{port}", run.stderr)
 
     def test_start_line_says_where_and_how_much(self):
         with Daemon("--memory", "64M", "--lanes", "2", "--log", "error") as daemon:
