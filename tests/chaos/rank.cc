@@ -78,7 +78,7 @@ class Rank {
       c.collective = Collective::kAllReduce;
       c.type = Type::kF32;
       c.op = Op::kSum;
-      c.rough = plan_.fallback == "exact" ? Case::Rough::kExact : Case::Rough::kClose;
+      c.rough = plan_.fallback == "exact" ? Rough::kExact : Rough::kClose;
     }
     if (own_.code != 0) return false;
     flight->exercise = std::make_unique<Exercise>(c, rank_, plan_.ranks);

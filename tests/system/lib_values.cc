@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "tests/sim/rng.h"
+
 namespace gatun {
 namespace {
 
@@ -17,24 +19,17 @@ size_t buffer_elems(const Case& c, int ranks) {
   return c.in_place ? std::max(send_elems(c, ranks), recv_elems(c, ranks)) : 0;
 }
 
-uint64_t mix(uint64_t x) {  // SplitMix64
-  x += 0x9e3779b97f4a7c15u;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-  return x ^ (x >> 31);
-}
-
 }  // namespace
 
 float rough_value(int rank, uint64_t i, uint64_t salt) {
-  const uint64_t bits = mix(salt ^ mix(i) ^ mix(~static_cast<uint64_t>(rank)));
+  const uint64_t bits = sim::mix(salt ^ sim::mix(i) ^ sim::mix(~static_cast<uint64_t>(rank)));
   return static_cast<float>(static_cast<int64_t>(bits) >> 40) * 0x1p-23f;
 }
 
 std::string text(const Case& c) {
   return std::string(name(c.collective)) + " " + name(c.type) + " " + name(c.op) + " count " + std::to_string(c.count) +
          " root " + std::to_string(c.root) + (c.in_place ? " in place" : "") + " misaligned by " +
-         std::to_string(c.misalign) + (c.rough == Case::Rough::kNo ? "" : " rough");
+         std::to_string(c.misalign) + (c.rough == Rough::kNo ? "" : " rough");
 }
 
 Case random_case(std::mt19937_64& random, int ranks, uint64_t count_max) {
@@ -66,7 +61,7 @@ const std::byte* Exercise::in_place_send() {
 
 void Exercise::fill(std::byte* at, uint64_t first, uint64_t count, int rank) {
   for (uint64_t i = 0; i < count; ++i) {
-    const bool rough = case_.rough != Case::Rough::kNo;
+    const bool rough = case_.rough != Rough::kNo;
     put_element(at + i * elem_, case_.type,
                 rough ? rough_value(rank, first + i, case_.salt) : input_value(rank, ranks_, first + i, case_.salt));
   }
@@ -109,7 +104,7 @@ int Exercise::start(gatun_comm_t comm, const gatun_call_t* call, gatun_request_t
 std::string Exercise::verify() {
   if (!send_.intact() || !recv_.intact()) return text(case_) + ": bytes beside a buffer were written";
   if (case_.collective == Collective::kBarrier) return "";
-  if (case_.rough != Case::Rough::kNo) return verify_rough();
+  if (case_.rough != Rough::kNo) return verify_rough();
   if (case_.collective == Collective::kReduce && rank_ != case_.root) return case_.in_place ? "" : untouched();
   uint64_t first = 0;  // of the receive buffer, in the numbering of the reduced array
   size_t at = 0;
@@ -142,7 +137,7 @@ std::string Exercise::verify_rough() {
     for (int rank = 1; rank < ranks_; ++rank) sum += rough_value(rank, i, case_.salt);
     std::memcpy(&got, recv_.data() + i * elem_, elem_);
     // Each addition rounds by at most half a unit in the last place of a number below `ranks`.
-    const float apart = case_.rough == Case::Rough::kExact ? 0 : 0x1p-24f * static_cast<float>(ranks_ * ranks_);
+    const float apart = case_.rough == Rough::kExact ? 0 : 0x1p-24f * static_cast<float>(ranks_ * ranks_);
     if (!(std::fabs(got - sum) <= apart)) return text(case_) + ": element " + std::to_string(i) + " is wrong";
   }
   return "";

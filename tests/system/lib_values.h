@@ -91,6 +91,9 @@ class Guarded {
   std::vector<std::byte> memory_;
 };
 
+// Values with rough_value(), of an all-reduce of f32 with sum: checked for about the sum, or for that in the order of ranks.
+enum class Rough : uint8_t { kNo, kClose, kExact };
+
 struct Case {
   Collective collective = Collective::kAllReduce;
   Type type = Type::kF32;
@@ -100,12 +103,7 @@ struct Case {
   bool in_place = false;
   size_t misalign = 0;
   uint64_t salt = 0;
-  enum class Rough : uint8_t {
-    kNo,
-    kClose,
-    kExact
-  } rough = Rough::kNo;  // an all-reduce of f32, sum: rough_value()s, checked
-                         // for about the sum, or that in the order of ranks
+  Rough rough = Rough::kNo;
 };
 
 std::string text(const Case& c);
