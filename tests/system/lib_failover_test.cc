@@ -292,6 +292,36 @@ TEST_CASE("failover__a_stopped_rank_is_named_on_the_ring", "[lib][system]") {
   ::munmap(memory, 4096);
 }
 
+// What another rank never joins is not waited for until its own timeout.
+TEST_CASE("failover__destroying_ends_what_is_pending", "[lib][system]") {
+  const bool with_switch = GENERATE(true, false);
+  CAPTURE(with_switch);
+  std::unique_ptr<GatundProcess> gatund;
+  if (with_switch) gatund = std::make_unique<GatundProcess>();
+  const RankOptions options{.address = with_switch ? gatund->address() : "127.0.0.1:" + std::to_string(free_port()),
+                            .timeout_ms = 100'000,
+                            .fallback = "ring",
+                            .rendezvous = "127.0.0.1:" + std::to_string(free_port())};
+  std::atomic<int> over{0};
+  run_ranks(3, options, [&](int rank, Comm& comm) {
+    Exercise first({.count = 100}, rank, 3);
+    if (const int code = first.run(comm)) return expect_code(0, code, comm, "first");
+    if (rank == 2) {  // takes no part
+      while (over < 2) std::this_thread::sleep_for(milliseconds(5));
+      return std::string();
+    }
+    int ended = 0;
+    gatun_call_t call = GATUN_CALL_INIT;
+    call.done = [](void* context, int code, const char*) { *static_cast<int*>(context) = code; };
+    call.context = &ended;
+    Exercise second({.count = 100'000}, rank, 3);
+    const int started = second.start(comm, &call, nullptr);
+    comm.reset();
+    ++over;
+    return started == 0 && ended == GATUN_ABORTED ? "" : "the operation ended with " + std::to_string(ended);
+  });
+}
+
 // More ranks die than one can name at once; the daemon is dead too.
 TEST_CASE("failover__a_killed_rank_is_named_on_the_ring", "[lib][system]") {
   const std::string rendezvous = "127.0.0.1:" + std::to_string(free_port());
