@@ -201,6 +201,6 @@ constexpr GlooModule kModule = {kGlooModuleVersion, make};
 }  // namespace
 }  // namespace gatun
 
-extern "C" __attribute__((visibility("default"))) const gatun::GlooModule* gatun_gloo_module() {
+extern "C" __attribute__((visibility("default"))) const void* gatun_gloo_module() {
   return &gatun::kModule;
 }

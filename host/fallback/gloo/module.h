@@ -1,5 +1,5 @@
-// The door of libgatun_gloo.so: one C symbol. What goes through it is purely virtual or inline, since the host library
-// exports no symbols. Both sides are built together; the version catches files of different builds.
+// The table of libgatun_gloo.so (host/base/module.h). Both sides are built together; the version catches files of different
+// builds.
 #pragma once
 
 #include <cstdint>
@@ -16,6 +16,5 @@ struct GlooModule {
   // The caller owns the engine. Null: why says why.
   Engine* (*make)(BulkStreams* streams, Status* why);
 };
-using GlooModuleEntry = const GlooModule* (*)();
 
 }  // namespace gatun
