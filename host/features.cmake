@@ -107,6 +107,22 @@ macro(gatun_find_metrics)
   endif()
 endmacro()
 
+# Target PkgConfig::VERBS.
+macro(gatun_find_verbs)
+  gatun_feature_wanted(VERBS gatun_wanted)
+  if(gatun_wanted)
+    find_package(PkgConfig QUIET)
+    if(PkgConfig_FOUND)
+      pkg_check_modules(VERBS QUIET IMPORTED_TARGET libibverbs)
+    endif()
+  endif()
+  if(VERBS_FOUND)
+    gatun_feature_found(VERBS TRUE)
+  else()
+    gatun_feature_found(VERBS FALSE)
+  endif()
+endmacro()
+
 # Target benchmark::benchmark.
 macro(gatun_find_benchmark)
   gatun_feature_wanted(BENCHMARK gatun_wanted)

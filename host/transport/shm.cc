@@ -12,40 +12,6 @@ namespace gatun {
 
 namespace {
 
-// Makes a packet of a descriptor that was copied out of the ring. False: it makes no sense, or no buffer is free.
-bool accept(const ShmPort& port, const ShmDescriptor& descriptor, BufferPool& pool, std::byte* head, RxPacket* packet,
-            TransportStats* stats) {
-  const std::byte* payload = nullptr;
-  if (descriptor.payload_bytes > 0 || descriptor.kind != 0) {
-    payload = port.resolve(descriptor);
-    if (payload == nullptr) {
-      ++stats->dropped_invalid;
-      return false;
-    }
-  }
-  BufferId buffer = kNoBuffer;
-  if (descriptor.kind == static_cast<uint32_t>(ShmPlaceKind::kCell)) {
-    buffer = pool.take();
-    if (buffer == kNoBuffer) {
-      ++stats->dropped_no_buffer;
-      return false;
-    }
-    pool.set_references(buffer, 1);
-    head = pool.data(buffer);
-    std::memcpy(head + kHeaderBytes, payload, descriptor.payload_bytes);
-    payload = head + kHeaderBytes;
-  }
-  std::memcpy(head, descriptor.head, kHeaderBytes);
-  packet->head = head;
-  packet->payload = payload;
-  packet->payload_bytes = descriptor.payload_bytes;
-  packet->buffer = buffer;
-  packet->source = 0;
-  packet->congested = false;
-  packet->checksummed = false;
-  return true;
-}
-
 // Takes up to out.size() packets of one link; looks at no more descriptors than that, whatever they hold.
 int take(ShmPort& port, PeerId peer, std::span<RxPacket> out, std::byte (*heads)[kHeaderBytes], BufferPool& pool,
          TransportStats* stats) {
@@ -53,35 +19,11 @@ int take(ShmPort& port, PeerId peer, std::span<RxPacket> out, std::byte (*heads)
   int count = 0;
   size_t looked = 0;
   for (; looked < out.size() && port.in().peek(&descriptor); ++looked) {
-    if (accept(port, descriptor, pool, heads[count], &out[count], stats)) {
-      out[count++].peer = peer;
-      stats->bytes_received += kHeaderBytes + descriptor.payload_bytes;
-    }
+    if (accept_descriptor(port, descriptor, pool, heads[count], &out[count], stats)) out[count++].peer = peer;
     port.in().advance();
   }
   if (looked > 0) port.in().consume();
-  stats->packets_received += count;
   return count;
-}
-
-enum class Push : uint8_t { kSent, kTooLarge, kNoRoom };
-
-Push push(ShmPort& port, const TxPacket& packet, TransportStats* stats) {
-  if (packet.payload_bytes > port.shape().payload_bytes) {
-    ++stats->dropped_send;
-    ++stats->dropped_oversize;
-    return Push::kTooLarge;
-  }
-  if (!port.out().push(packet, port.place(packet.payload, packet.payload_bytes))) return Push::kNoRoom;
-  ++stats->packets_sent;
-  stats->bytes_sent += kHeaderBytes + packet.payload_bytes;
-  return Push::kSent;
-}
-
-void release_to(BufferPool& pool, std::span<const BufferId> buffers) {
-  for (const BufferId buffer : buffers) {
-    if (buffer != kNoBuffer) pool.release(buffer);
-  }
 }
 
 }  // namespace
@@ -100,7 +42,7 @@ ShmHub::ShmHub(const ShmHubOptions& options, Fd epoll, std::unique_ptr<BufferPoo
       pool_(std::move(pool)),
       ports_(options.links_max),
       is_written_(options.links_max, 0),
-      heads_(std::make_unique<ShmHeads>()) {
+      heads_(std::make_unique<RingHeads>()) {
   live_.reserve(options.links_max);
   written_.reserve(options.links_max);
 }
@@ -155,7 +97,7 @@ int ShmHub::send(std::span<const TxPacket> packets) {
       ++stats_.dropped_send;
       continue;
     }
-    const Push result = push(*ports_[packet.peer], packet, &stats_);
+    const Push result = push_packet(*ports_[packet.peer], packet, &stats_);
     if (result == Push::kNoRoom) ++stats_.dropped_send;
     if (result == Push::kSent && !is_written_[packet.peer]) {
       is_written_[packet.peer] = 1;
@@ -194,7 +136,7 @@ Result<std::unique_ptr<ShmLink>> ShmLink::make(ShmTicket ticket) {
 }
 
 ShmLink::ShmLink(std::unique_ptr<ShmPort> port, std::unique_ptr<BufferPool> pool)
-    : port_(std::move(port)), pool_(std::move(pool)), heads_(std::make_unique<ShmHeads>()) {}
+    : port_(std::move(port)), pool_(std::move(pool)), heads_(std::make_unique<RingHeads>()) {}
 
 TransportCaps ShmLink::caps() const {
   return {.name = "shm", .reliable = true, .intact = true, .payload_bytes_max = port_->shape().payload_bytes};
@@ -210,7 +152,7 @@ void ShmLink::release(std::span<const BufferId> buffers) { release_to(*pool_, bu
 int ShmLink::send(std::span<const TxPacket> packets) {
   int taken = 0;
   for (const TxPacket& packet : packets) {
-    if (push(*port_, packet, &stats_) == Push::kNoRoom) break;
+    if (push_packet(*port_, packet, &stats_) == Push::kNoRoom) break;
     ++taken;
   }
   std::atomic_thread_fence(std::memory_order_seq_cst);

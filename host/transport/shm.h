@@ -22,16 +22,12 @@
 
 #include "host/base/os.h"
 #include "host/transport/buffer_pool.h"
+#include "host/transport/ring_packet.h"
 #include "host/transport/shm_door.h"
 #include "host/transport/shm_port.h"
 #include "host/transport/transport.h"
 
 namespace gatun {
-
-// Private copies of the heads of one burst.
-struct ShmHeads {
-  alignas(64) std::byte bytes[kBurst][kHeaderBytes];
-};
 
 struct ShmHubOptions {
   uint32_t links_max = 256;
@@ -73,7 +69,7 @@ class ShmHub final : public Transport {
   std::vector<PeerId> written_;                  // in this send, to be woken at its end
   std::vector<uint8_t> is_written_;              // by PeerId
   size_t turn_ = 0;                              // index into live_ of the link that is served first
-  std::unique_ptr<ShmHeads> heads_;  // of the latest burst
+  std::unique_ptr<RingHeads> heads_;  // of the latest burst
   TransportStats stats_;
 };
 
@@ -98,7 +94,7 @@ class ShmLink final : public Transport {
 
   std::unique_ptr<ShmPort> port_;
   std::unique_ptr<BufferPool> pool_;
-  std::unique_ptr<ShmHeads> heads_;  // of the latest burst
+  std::unique_ptr<RingHeads> heads_;  // of the latest burst
   TransportStats stats_;
 };
 

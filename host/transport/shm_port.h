@@ -31,6 +31,7 @@ struct ShmShape {
   // Sane enough to be computed with; a ticket may come from anybody.
   bool valid() const;
   uint64_t region_bytes() const;
+  bool operator==(const ShmShape&) const = default;
 };
 
 // A mapping of a memfd.
@@ -83,7 +84,8 @@ class ShmPort {
   std::span<std::byte> results() const { return results_; }
   int doorbell_fd() const { return listen_bell_.get(); }
 
-  ShmProducer& out() { return out_; }
+  // False: the ring, or for a payload that must be copied every cell, is in use.
+  bool push(const TxPacket& packet) { return out_.push(packet, place(packet.payload, packet.payload_bytes)); }
   ShmConsumer& in() { return in_; }
   // Wakes the other side if it sleeps: after a burst of pushes and a sequentially consistent fence.
   void ring_if_asleep();

@@ -75,6 +75,9 @@ class ShmProducer {
     return true;
   }
 
+  // The slot of the latest push.
+  const ShmSlot& last() const { return ring_.slots[(next_ - 1) & ring_.mask]; }
+
   // True once for each time that the consumer fell asleep: ring its doorbell. A sequentially consistent fence must stand
   // between the pushes and this; it pairs with the one before the consumer's last look.
   bool must_ring() {

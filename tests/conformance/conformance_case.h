@@ -25,5 +25,6 @@ inline void run_case(const char* name, const std::string& kind, void (*body)(con
   TEST_CASE("udp4." #name, "[conformance]") { gatun::conformance::run_case(#name, "udp4", name); }  \
   TEST_CASE("udp6." #name, "[conformance]") { gatun::conformance::run_case(#name, "udp6", name); }  \
   TEST_CASE("shm." #name, "[conformance]") { gatun::conformance::run_case(#name, "shm", name); }    \
+  TEST_CASE("verbs." #name, "[conformance]") { gatun::conformance::run_case(#name, "verbs", name); } \
   TEST_CASE("lossy." #name, "[conformance]") { gatun::conformance::run_case(#name, "lossy", name); } \
   static void name([[maybe_unused]] const std::string& kind)

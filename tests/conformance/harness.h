@@ -34,7 +34,8 @@ class Harness {
   std::vector<PeerId> peers;
 };
 
-// "udp4", "udp6", "shm", "lossy" (over udp4, without faults). What this host lacks to run one; empty if nothing.
+// "udp4", "udp6", "shm", "verbs" (between the devices of tests/rdma), "lossy" (over udp4, without faults).
+// What this host lacks to run one; empty if nothing.
 std::string missing_for(const std::string& kind);
 std::unique_ptr<Harness> make_harness(const std::string& kind, const HarnessOptions& options = {});
 // Each link sends a packet, the hub adopts its source.

@@ -4,6 +4,7 @@
 #include "host/transport/lossy.h"
 #include "host/transport/shm.h"
 #include "host/transport/udp.h"
+#include "host/transport/verbs.h"
 #include "tests/conformance/harness.h"
 
 namespace gatun::conformance {
@@ -84,6 +85,61 @@ class ShmHarness : public Harness {
   std::vector<std::unique_ptr<ShmLink>> links_;
 };
 
+// The hub is at one end of a cable with two RDMA devices, the links are at the other.
+class VerbsHarness : public Harness {
+ public:
+  static std::string missing() {
+    Result<VerbsDevices> devices = open_verbs();
+    if (!devices.ok()) return devices.status().message();
+    for (const VerbsGid& gid : {hub_gid(), link_gid()}) {
+      const Result<VerbsDevice*> found = find_verbs(devices.value(), gid);
+      if (!found.ok()) return found.status().message();
+    }
+    return "";
+  }
+
+  explicit VerbsHarness(const HarnessOptions& options) : payload_(options.payload_bytes) {
+    auto devices = open_verbs();
+    REQUIRE(devices.ok());
+    devices_ = std::move(devices.value());
+    auto hub = find_verbs(devices_, hub_gid())
+                   .value()
+                   ->make_hub({.links_max = 16, .payload_bytes_max = payload_, .buffers = options.buffers});
+    REQUIRE(hub.ok());
+    hub_ = std::move(hub.value());
+    const ShmShape shape = ShmShape::make(1, kPlaces, payload_);
+    results_.resize(shape.result_bytes);
+    auto group = hub_->make_group(results_);
+    REQUIRE(group.ok());
+    for (int i = 0; i < options.links; ++i) {
+      auto link = find_verbs(devices_, link_gid()).value()->make_link(shape, link_gid(), hub_gid());
+      REQUIRE(link.ok());
+      auto port = hub_->make_port(VerbsCard::decode(link.value()->card()).value(), group.value());
+      REQUIRE(port.ok());
+      REQUIRE(link.value()->connect(port.value()->card()).ok());
+      REQUIRE(hub_->attach(std::move(port.value())) != kNoPeer);
+      links_.push_back(std::move(link.value()));
+    }
+  }
+  Transport& hub() override { return *hub_; }
+  Transport& link(int index) override { return *links_[index]; }
+  uint32_t payload_bytes_max() override { return payload_; }
+  std::byte* hub_place(uint32_t place) override { return results_.data() + size_t{place % kPlaces} * payload_; }
+  std::byte* link_place(int link, uint32_t place) override {
+    return links_[link]->arena(0).data() + size_t{place % kPlaces} * payload_;
+  }
+
+ private:
+  static VerbsGid hub_gid() { return gid_of(Endpoint::parse("10.77.0.1", 0).value()); }
+  static VerbsGid link_gid() { return gid_of(Endpoint::parse("10.77.0.2", 0).value()); }
+
+  uint32_t payload_;
+  VerbsDevices devices_;
+  std::vector<std::byte> results_;
+  std::unique_ptr<VerbsHub> hub_;
+  std::vector<std::unique_ptr<VerbsLink>> links_;
+};
+
 // Another harness's transports, each behind a Lossy without faults.
 class LossyHarness : public Harness {
  public:
@@ -111,6 +167,7 @@ class LossyHarness : public Harness {
 }  // namespace
 
 std::string missing_for(const std::string& kind) {
+  if (kind == "verbs") return VerbsHarness::missing();
   if (kind != "udp6") return "";
   auto hub = UdpHub::make(Endpoint::parse("::1", 0).value(), {});
   return hub.ok() ? "" : hub.status().message();
@@ -121,6 +178,7 @@ std::unique_ptr<Harness> make_harness(const std::string& kind, const HarnessOpti
   if (kind == "udp6") return std::make_unique<UdpHarness>("::1", options);
   if (kind == "lossy") return std::make_unique<LossyHarness>(make_harness("udp4", options), options);
   if (kind == "shm") return std::make_unique<ShmHarness>(options);
+  if (kind == "verbs") return std::make_unique<VerbsHarness>(options);
   FAIL("no such kind: " << kind);
   return nullptr;
 }

@@ -22,6 +22,7 @@ namespace {
 }
 
 CONFORMANCE_CASE(receive__survives_a_killed_peer) {
+  if (kind == "verbs") return;  // a queue pair stays with the process that made it; tests/rdma kills whole ranks
   constexpr int kVictims = 4;
   auto harness = make_harness(kind, {.links = kVictims + 1});
   introduce(*harness, kVictims + 1);
