@@ -42,7 +42,7 @@ void read(Reader& r, Join& m) {
   m.trees = r.u32();
   m.window = r.u32();
   m.payload_bytes = r.u32();
-  m.transport = static_cast<TransportChoice>(r.u8_below(3));
+  m.transport = static_cast<TransportChoice>(r.u8_below(4));
   m.fallback = static_cast<FallbackChoice>(r.u8_below(3));
   m.path_payload_bytes = r.u32();
   m.receive_bytes = r.u32();
@@ -81,7 +81,7 @@ void read(Reader& r, Admit& m) {
   m.first_seq = r.u64();
   m.first_op = r.u32();
   m.keepalive_ms = r.u32();
-  m.transport = static_cast<TransportChoice>(r.u8_below(3));
+  m.transport = static_cast<TransportChoice>(r.u8_below(4));
   m.shm_socket = r.text(kNameBytesMax);
   m.trees.resize(r.count(kListMax));
   for (Admit::Tree& tree : m.trees) {
@@ -194,6 +194,15 @@ void read(Reader& r, Peers& m) {
   for (std::string& card : m.cards) card = r.text(kCardBytesMax);
 }
 
+void write(Writer& w, const Attach& m) {
+  w.u8(m.lane);
+  w.text(m.card, kCardBytesMax);
+}
+void read(Reader& r, Attach& m) {
+  m.lane = r.u8();
+  m.card = r.text(kCardBytesMax);
+}
+
 // Makes the alternative with this index and reads it.
 template <size_t I = 0>
 void read_alternative(size_t index, Reader& reader, Message* message) {
@@ -203,8 +212,8 @@ void read_alternative(size_t index, Reader& reader, Message* message) {
   }
 }
 
-constexpr const char* kNames[] = {"Join",  "Admit", "Ready", "Start", "KeepAlive", "Report",  "Mismatch",
-                                  "Leave", "Abort", "Lost",  "Left",  "Refused",   "Closing", "Stalled", "Peers"};
+constexpr const char* kNames[] = {"Join",  "Admit", "Ready", "Start",   "KeepAlive", "Report",  "Mismatch", "Leave",
+                                  "Abort", "Lost",  "Left",  "Refused", "Closing",   "Stalled", "Peers",    "Attach"};
 static_assert(std::size(kNames) == std::variant_size_v<Message>);
 
 }  // namespace
@@ -214,6 +223,7 @@ const char* name(TransportChoice choice) {
     case TransportChoice::kAuto: return "auto";
     case TransportChoice::kShm: return "shm";
     case TransportChoice::kUdp: return "udp";
+    case TransportChoice::kVerbs: return "verbs";
   }
   return "unknown transport";
 }
@@ -232,7 +242,8 @@ const char* name(const Message& message) {
 }
 
 bool transport_choice(std::string_view text, TransportChoice* choice) {
-  for (TransportChoice candidate : {TransportChoice::kAuto, TransportChoice::kShm, TransportChoice::kUdp}) {
+  for (TransportChoice candidate :
+       {TransportChoice::kAuto, TransportChoice::kShm, TransportChoice::kUdp, TransportChoice::kVerbs}) {
     if (text != name(candidate)) continue;
     *choice = candidate;
     return true;

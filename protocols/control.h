@@ -25,7 +25,7 @@ inline constexpr size_t kNameBytesMax = 128;         // job names, host names
 inline constexpr size_t kCardBytesMax = 512;         // how the other ranks reach one
 inline constexpr size_t kListMax = 64;               // trees of an Admit, ranks of a Stalled, cards of a Peers
 
-enum class TransportChoice : uint8_t { kAuto = 0, kShm = 1, kUdp = 2 };
+enum class TransportChoice : uint8_t { kAuto = 0, kShm = 1, kUdp = 2, kVerbs = 3 };
 enum class FallbackChoice : uint8_t { kOff = 0, kRing = 1, kExact = 2 };
 const char* name(TransportChoice choice);
 const char* name(FallbackChoice choice);
@@ -72,6 +72,13 @@ struct Admit {
   TransportChoice transport = TransportChoice::kUdp;  // of this rank; never kAuto
   std::string shm_socket;  // abstract unix socket name without its leading zero byte; "" without shm
   std::vector<Tree> trees;
+};
+
+// Both ways between Admit and Ready, once for each lane of the switch that serves a rank by RDMA: the worker's end of its
+// queue pair there, then the switch's.
+struct Attach {
+  uint8_t lane = 0;
+  std::string card;  // VerbsCard
 };
 
 struct Ready {};  // worker: every tree's data path is proven
@@ -133,7 +140,7 @@ struct Peers {
 };
 
 using Message = std::variant<Join, Admit, Ready, Start, KeepAlive, Report, Mismatch, Leave, Abort, Lost, Left, Refused,
-                             Closing, Stalled, Peers>;
+                             Closing, Stalled, Peers, Attach>;
 
 const char* name(const Message& message);  // "Join"
 

@@ -75,6 +75,7 @@ void Membership::on_message(ConnId conn, const control::Message& message, TimeNs
   if (std::holds_alternative<control::Ready>(message)) return on_ready(job, member, now);
   if (std::holds_alternative<control::Leave>(message)) return leave(job, rank, now);
   if (auto* abort = std::get_if<control::Abort>(&message)) return on_end(job, rank, abort->text, abort, now);
+  if (auto* attach = std::get_if<control::Attach>(&message)) return on_attach(job, member, *attach);
   if (auto* report = std::get_if<control::Report>(&message)) return on_report(job, member, *report, now);
   if (auto* stalled = std::get_if<control::Stalled>(&message)) return on_stalled(job, member, *stalled, now);
   if (auto* alive = std::get_if<control::KeepAlive>(&message)) {
@@ -181,7 +182,14 @@ std::string Membership::check_join(const Join& join) const {
   if (join.transport == control::TransportChoice::kShm && !shares_memory) {
     return "setting transport is shm, but host " + join.host + " shares no memory with the switch; use auto or udp";
   }
-  if (config_.facts.udp_payload_bytes == 0 && !shares_memory) {
+  const bool verbs = join.transport == control::TransportChoice::kVerbs;
+  if (verbs && !config_.facts.verbs) {
+    return "setting transport is verbs, but the switch has no RDMA: " + config_.facts.why_no_verbs;
+  }
+  if (!verbs && !shares_memory && config_.facts.udp_payload_bytes == 0 && config_.facts.verbs) {
+    return "this switch serves " + join.host + " by RDMA only; set transport to verbs";
+  }
+  if (!verbs && config_.facts.udp_payload_bytes == 0 && !shares_memory) {
     return "this switch serves its own host by shm only, and " + join.host + " shares no memory with it";
   }
   return {};
@@ -236,11 +244,15 @@ uint32_t Membership::make_handle(uint32_t index) {
 // All ranks are here: compute what they share and ask the switch for room.
 void Membership::plan(Job& job) {
   std::vector<Join> joins;
+  std::vector<bool> linked;
   for (const auto& member : job.members) {
     joins.push_back(member->join);
     const bool shares_memory =
         !config_.facts.host_identity.empty() && member->join.host_identity == config_.facts.host_identity;
-    job.plan.shm.push_back(shares_memory && member->join.transport != control::TransportChoice::kUdp);
+    const control::TransportChoice choice = member->join.transport;
+    job.plan.verbs.push_back(choice == control::TransportChoice::kVerbs);
+    job.plan.shm.push_back(shares_memory && !job.plan.verbs.back() && choice != control::TransportChoice::kUdp);
+    linked.push_back(job.plan.linked(member->rank));
   }
   // Before anything can be refused: without the switch the ranks go on among themselves.
   control::Peers peers;
@@ -248,7 +260,7 @@ void Membership::plan(Job& job) {
   if (std::none_of(peers.cards.begin(), peers.cards.end(), [](const std::string& card) { return card.empty(); })) {
     for (const auto& member : job.members) sends_.emplace_back(member->conn, peers);
   }
-  const Result<Sizing> sizing = size_job(config_.facts, joins, job.plan.shm);
+  const Result<Sizing> sizing = size_job(config_.facts, joins, linked);
   if (!sizing.ok()) return refuse_all(job, "job " + quoted(job.plan.name) + ": " + sizing.status().message());
   job.state = Job::kAdmitting;
   job.plan.trees = joins[0].trees;
@@ -279,7 +291,9 @@ void Membership::on_admitted(uint32_t handle, const Admission& admission, TimeNs
                        .keepalive_ms = static_cast<uint32_t>(config_.keepalive / kMs)};
   for (const auto& member : job.members) {
     const bool shm = job.plan.shm[member->rank];
-    admit.transport = shm ? control::TransportChoice::kShm : control::TransportChoice::kUdp;
+    admit.transport = shm                             ? control::TransportChoice::kShm
+                      : job.plan.linked(member->rank) ? control::TransportChoice::kVerbs
+                                                      : control::TransportChoice::kUdp;
     admit.shm_socket = shm ? admission.shm_socket : "";
     admit.trees.clear();
     for (const Admission::Tree& tree : admission.trees) {
@@ -287,6 +301,22 @@ void Membership::on_admitted(uint32_t handle, const Admission& admission, TimeNs
     }
     sends_.emplace_back(member->conn, admit);
   }
+}
+
+void Membership::on_attach(Job& job, Member& member, const control::Attach& attach) {
+  if (job.state != Job::kProving) return;
+  actions_.push_back(Action{.kind = Action::kAttach, .job = job.plan.job, .rank = member.rank, .attach = attach});
+}
+
+void Membership::on_attached(uint32_t handle, uint32_t rank, uint8_t lane, const Result<std::string>& card, TimeNs now) {
+  auto found = jobs_.find(handle);
+  if (found == jobs_.end() || found->second->state != Job::kProving) return;  // a rank was lost meanwhile
+  Job& job = *found->second;
+  const Member& member = *job.members.at(rank);
+  if (card.ok()) return sends_.emplace_back(member.conn, control::Attach{lane, card.value()}), void();
+  const std::string why = card.status().message();
+  refuse(member.conn, connections_.at(member.conn), why);
+  on_end(job, rank, why, nullptr, now);
 }
 
 void Membership::on_ready(Job& job, Member& member, TimeNs now) {
@@ -299,10 +329,11 @@ void Membership::on_ready(Job& job, Member& member, TimeNs now) {
     sends_.emplace_back(m->conn, control::Start{});
   }
   const auto shm_ranks = std::count(job.plan.shm.begin(), job.plan.shm.end(), true);
+  const auto verbs_ranks = std::count(job.plan.verbs.begin(), job.plan.verbs.end(), true);
   log("job " + quoted(job.plan.name) + " runs: " + std::to_string(job.size()) + (job.size() == 1 ? " rank (" : " ranks (") +
-      std::to_string(shm_ranks) + " by shm), " + std::to_string(job.plan.trees) +
-      (job.plan.trees == 1 ? " tree" : " trees") + ", window " + std::to_string(job.plan.window) + ", payload " +
-      std::to_string(job.plan.payload_bytes) + " bytes");
+      std::to_string(shm_ranks) + " by shm, " + std::to_string(verbs_ranks) + " by verbs), " +
+      std::to_string(job.plan.trees) + (job.plan.trees == 1 ? " tree" : " trees") + ", window " +
+      std::to_string(job.plan.window) + ", payload " + std::to_string(job.plan.payload_bytes) + " bytes");
 }
 
 // A rank is gone or gives up: the others learn it now and the job is over.

@@ -38,7 +38,11 @@ struct JobPlan {
   uint32_t trees = 0;
   uint32_t window = 0;
   uint32_t payload_bytes = 0;
-  std::vector<bool> shm;  // per rank: shares memory with the switch
+  std::vector<bool> shm;    // per rank: shares memory with the switch
+  std::vector<bool> verbs;  // per rank: by RDMA; empty: none
+
+  // Has memory for its contributions at the switch; else they come in packets.
+  bool linked(uint32_t rank) const { return shm[rank] || (!verbs.empty() && verbs[rank]); }
 };
 
 // What the switch answers to a plan.
@@ -61,6 +65,8 @@ struct SwitchFacts {
   uint32_t udp_receive_bytes = 0;  // receive buffer of one lane as its transport states it; 0 = no limit
   uint32_t udp_buffers = 0;        // packets that one lane can hold unreleased; 0 = no limit
   uint32_t lanes = 1;
+  bool verbs = false;        // RDMA is there
+  std::string why_no_verbs;  // else
 };
 
 class Membership {
@@ -83,9 +89,11 @@ class Membership {
   };
 
   struct Action {
-    enum Kind : uint8_t { kAdmit, kRemove } kind = kAdmit;
+    enum Kind : uint8_t { kAdmit, kRemove, kAttach } kind = kAdmit;
     uint32_t job = 0;
-    JobPlan plan;  // kAdmit
+    JobPlan plan;       // kAdmit
+    uint32_t rank = 0;  // kAttach, and what it says
+    control::Attach attach;
   };
 
   explicit Membership(Config config);
@@ -97,12 +105,14 @@ class Membership {
   void on_malformed(ConnId conn, const std::string& why, TimeNs now);  // the parser's error
   void on_close(ConnId conn, const std::string& why, TimeNs now);      // "" = orderly end of the stream
   void on_admitted(uint32_t job, const Admission& admission, TimeNs now);
+  // card: of the switch's end; an error: the rank cannot be served.
+  void on_attached(uint32_t job, uint32_t rank, uint8_t lane, const Result<std::string>& card, TimeNs now);
   void on_timer(TimeNs now);
   void on_stop(const std::string& text, TimeNs now);  // tells all jobs; everything is closed by poll_close()
 
   // Decisions.
   bool poll_send(ConnId* conn, control::Message* message);
-  bool poll_action(Action* action);  // kAdmit wants on_admitted()
+  bool poll_action(Action* action);  // kAdmit wants on_admitted(), kAttach on_attached()
   bool poll_close(ConnId* conn);     // close after what was sent
   bool poll_log(std::string* line);  // what an operator wants to know: joined, started, lost, refused
   TimeNs poll_timer() const;
@@ -136,6 +146,7 @@ class Membership {
   Job* make_job(const control::Join& join, TimeNs now);
   uint32_t make_handle(uint32_t index);
   void plan(Job& job);
+  void on_attach(Job& job, Member& member, const control::Attach& attach);
   void on_ready(Job& job, Member& member, TimeNs now);
   void on_end(Job& job, uint32_t rank, const std::string& why, const control::Abort* aborted, TimeNs now);
   void leave(Job& job, uint32_t rank, TimeNs now);
@@ -174,6 +185,7 @@ struct Sizing {
   uint32_t window = 0;
   uint32_t payload_bytes = 0;
 };
-Result<Sizing> size_job(const SwitchFacts& facts, const std::vector<control::Join>& members, const std::vector<bool>& shm);
+Result<Sizing> size_job(const SwitchFacts& facts, const std::vector<control::Join>& members,
+                        const std::vector<bool>& linked);
 
 }  // namespace gatun

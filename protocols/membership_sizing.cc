@@ -8,9 +8,10 @@
 namespace gatun {
 namespace {
 
-// Without a setting. Over shm a chunk costs a wake-up and no copy, so it is large; 16 of them stay in a second-level cache.
-constexpr uint32_t kShmPayloadBytes = 64 * 1024;
-constexpr uint32_t kShmWindow = 16;
+// Without a setting. Over shm and RDMA a chunk costs a wake-up and no copy, so it is large; 16 of them stay in a
+// second-level cache.
+constexpr uint32_t kLinkPayloadBytes = 64 * 1024;
+constexpr uint32_t kLinkWindow = 16;
 constexpr uint32_t kUdpWindowMax = 256;
 constexpr uint32_t kUdpInFlightBytes = 1 << 20;  // per tree and rank: 100 Gbit/s for 80 us
 // Fewer chunks in flight than this leave the switch idle between a result and the next contribution.
@@ -30,8 +31,8 @@ constexpr uint32_t kernel_bytes(uint32_t payload_bytes) {
 
 // The most chunks in flight per tree such that nothing overflows: a lane of the switch holds those of all ranks on all its
 // trees, unread in its socket or as contributions that wait for others; a rank's socket holds those of all trees.
-uint32_t window_that_fits(const SwitchFacts& facts, const std::vector<control::Join>& members, const std::vector<bool>& shm,
-                          uint32_t payload_bytes) {
+uint32_t window_that_fits(const SwitchFacts& facts, const std::vector<control::Join>& members,
+                          const std::vector<bool>& linked, uint32_t payload_bytes) {
   // A transport states half of what the kernel charges against, as socket(7) has it.
   const uint32_t charge = (kernel_bytes(payload_bytes) + 1) / 2;
   const uint32_t trees = members[0].trees;
@@ -39,7 +40,7 @@ uint32_t window_that_fits(const SwitchFacts& facts, const std::vector<control::J
   uint32_t udp_ranks = 0;
   uint64_t fits = kWindowMax;
   for (size_t rank = 0; rank < members.size(); ++rank) {
-    if (shm[rank]) continue;
+    if (linked[rank]) continue;
     ++udp_ranks;
     const uint32_t bytes = members[rank].receive_bytes;
     if (bytes != 0) fits = std::min<uint64_t>(fits, bytes / charge / trees);
@@ -55,15 +56,16 @@ uint32_t window_that_fits(const SwitchFacts& facts, const std::vector<control::J
 // Payload: the least that any path and any setting allows. On a path without a real packet size (loopback) the largest is
 // not the best: eight packets of every rank must fit the receive buffers, else they are lost as soon as they are sent. So
 // sizes that fill the kernel's blocks are tried from the largest down until the window that fits is large enough.
-Result<Sizing> size_job(const SwitchFacts& facts, const std::vector<control::Join>& members, const std::vector<bool>& shm) {
+Result<Sizing> size_job(const SwitchFacts& facts, const std::vector<control::Join>& members,
+                        const std::vector<bool>& linked) {
   const control::Join& first = members[0];  // settings agree on all ranks
-  if (std::all_of(shm.begin(), shm.end(), [](bool is_shm) { return is_shm; })) {
-    return Sizing{.window = first.window != 0 ? first.window : kShmWindow,
-                  .payload_bytes = first.payload_bytes != 0 ? first.payload_bytes : kShmPayloadBytes};
+  if (std::all_of(linked.begin(), linked.end(), [](bool is_linked) { return is_linked; })) {
+    return Sizing{.window = first.window != 0 ? first.window : kLinkWindow,
+                  .payload_bytes = first.payload_bytes != 0 ? first.payload_bytes : kLinkPayloadBytes};
   }
   uint32_t limit = facts.udp_payload_bytes;
   for (size_t rank = 0; rank < members.size(); ++rank) {
-    if (shm[rank]) continue;
+    if (linked[rank]) continue;
     if (whole(members[rank].path_payload_bytes) == 0) {
       return Status(Code::kRefused, "the path of rank " + std::to_string(rank) + " (" + members[rank].host +
                                         ") carries only " + std::to_string(members[rank].path_payload_bytes) +
@@ -77,7 +79,7 @@ Result<Sizing> size_job(const SwitchFacts& facts, const std::vector<control::Joi
   uint32_t best_payload = 0, best_window = 0;
   for (uint32_t block : {65536u, 32768u, 16384u, 8192u, 4096u, 2048u}) {
     const uint32_t payload = std::min(limit, whole(block - 448));  // 448: what kernel_bytes() adds
-    const uint32_t window = window_that_fits(facts, members, shm, payload);
+    const uint32_t window = window_that_fits(facts, members, linked, payload);
     if (window > best_window) {
       best_payload = payload;
       best_window = window;

@@ -18,6 +18,12 @@ bool is_modest(uint64_t need, uint64_t used, uint64_t limit) {
   return need * (2 * free > limit ? kPartOfFree : kPartOfFreeLate) <= free;
 }
 
+uint32_t count_links(const JobPlan& plan) {
+  uint32_t count = 0;
+  for (uint32_t rank = 0; rank < plan.ranks; ++rank) count += plan.linked(rank);
+  return count;
+}
+
 std::string mib(uint64_t bytes) {
   return std::to_string((bytes + (1 << 20) - 1) >> 20) + "M";
 }
@@ -41,12 +47,12 @@ Result<JobTable::Placement> JobTable::admit(const JobPlan& plan, TimeNs now) {
                                       " jobs; raise its setting jobs");
   }
   Placement placement = place(plan);
-  const bool shm_only = std::find(plan.shm.begin(), plan.shm.end(), false) == plan.shm.end();
-  // A udp packet is small for its path already; memory that both sides share can be cut finer.
+  const bool all_linked = count_links(plan) == plan.ranks;
+  // A udp packet is small for its path already; memory at both sides can be cut finer.
   while (!modest(placement) || !fits(placement).ok()) {
     if (placement.window > kWindowSmall) {
       placement.window /= 2;
-    } else if (shm_only && placement.payload_bytes >= 2 * kPayloadSmall) {
+    } else if (all_linked && placement.payload_bytes >= 2 * kPayloadSmall) {
       placement.payload_bytes = placement.payload_bytes / 2 / 64 * 64;
     } else if (placement.window > kWindowLeast) {
       placement.window /= 2;
@@ -80,18 +86,18 @@ JobTable::Placement JobTable::place(const JobPlan& plan) const {
 }
 
 void JobTable::measure(const JobPlan& plan, Placement* placement) const {
-  const auto shm_ranks = static_cast<uint64_t>(std::count(plan.shm.begin(), plan.shm.end(), true));
+  const auto linked_ranks = uint64_t{count_links(plan)};
   const uint64_t arena_bytes = uint64_t{2} * placement->window * placement->payload_bytes;
   placement->memory_bytes = plan.trees * arena_bytes;
   for (uint32_t lane = 0; lane < lanes_.size(); ++lane) {
     const auto trees = std::count(placement->lanes.begin(), placement->lanes.end(), static_cast<uint8_t>(lane));
-    if (trees == 0 || shm_ranks == 0) continue;
+    if (trees == 0 || linked_ranks == 0) continue;
     GATUN_CHECK(config_.link_bytes != nullptr);
     placement->memory_bytes +=
-        shm_ranks * config_.link_bytes(static_cast<uint32_t>(trees), placement->window, placement->payload_bytes);
+        linked_ranks * config_.link_bytes(static_cast<uint32_t>(trees), placement->window, placement->payload_bytes);
   }
   // A rank has at most W unanswered contributions on a tree.
-  placement->packets = (plan.ranks - static_cast<uint32_t>(shm_ranks)) * placement->window;
+  placement->packets = (plan.ranks - static_cast<uint32_t>(linked_ranks)) * placement->window;
 }
 
 bool JobTable::modest(const Placement& placement) const {

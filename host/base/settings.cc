@@ -90,9 +90,9 @@ constexpr Settings::Row kTable[] = {
      [](Text t, Values* v) { return parse_number(t, 0, 65535, &v->port); }},
     {"job", "default", "a name of 1 to 128 printable bytes", "name of the job; all ranks give the same",
      [](Text t, Values* v) { return parse_text(t, 128, &v->job); }},
-    {"transport", "auto", "auto, shm or udp", "how packets travel; auto takes shm where the switch is on this host",
+    {"transport", "auto", "auto, shm, udp or verbs", "how packets travel; auto takes shm on the switch's host, else udp",
      [](Text t, Values* v) {
-       return parse_choice(t, {"auto", "shm", "udp"}, &v->transport);
+       return parse_choice(t, {"auto", "shm", "udp", "verbs"}, &v->transport);
      }},
     {"fallback", "ring", "ring, exact or off",
      "how operations go on without the switch: a ring; exact, which gives the switch's very bits; or an error",

@@ -4,6 +4,7 @@
 
 #include "host/transport/shm.h"
 #include "host/transport/udp.h"
+#include "host/transport/verbs.h"
 
 namespace gatun {
 namespace {
@@ -39,11 +40,37 @@ Result<Opened> open_shm(const AttachRequest& request, uint8_t lane, TimeNs deadl
   return Opened{std::move(link.value()), "this process to gatund at " + request.controller.text() + "/shm"};
 }
 
+Result<Opened> open_verbs_link(const AttachRequest& request, uint8_t lane) {
+  const control::Admit& admit = *request.admit;
+  Result<VerbsDevices> devices = open_verbs();
+  if (!devices.ok()) return devices.status();
+  const VerbsGid from = gid_of(request.local), to = gid_of(request.controller);
+  const Result<VerbsDevice*> device = find_verbs(devices.value(), from);
+  if (!device.ok()) return device.status();
+  const auto trees = std::count_if(admit.trees.begin(), admit.trees.end(),
+                                   [&](const control::Admit::Tree& tree) { return tree.lane == lane; });
+  const ShmShape shape = ShmShape::make(static_cast<uint32_t>(trees), admit.window, admit.payload_bytes);
+  Result<std::unique_ptr<VerbsLink>> link = device.value()->make_link(shape, from, to);
+  if (!link.ok()) return link.status();
+  const Result<std::string> card = request.exchange(lane, link.value()->card());
+  if (!card.ok()) return card.status();
+  if (Status status = link.value()->connect(card.value()); !status.ok()) return status;
+  const std::string name = gid_text(from) + " (" + device.value()->name() + ") to " + gid_text(to) + "/verbs";
+  return Opened{std::move(link.value()), name};
+}
+
+Result<Opened> open_link(const AttachRequest& request, const control::Admit::Tree& tree, TimeNs deadline) {
+  switch (request.admit->transport) {
+    case control::TransportChoice::kShm: return open_shm(request, tree.lane, deadline);
+    case control::TransportChoice::kVerbs: return open_verbs_link(request, tree.lane);
+    default: return open_udp(request.controller, tree.port);
+  }
+}
+
 }  // namespace
 
 PathFacts udp_path_facts(const Endpoint& controller) {
-  Result<std::unique_ptr<UdpLink>> link =
-      UdpLink::make(controller, {.buffers = kFactsBuffers});
+  Result<std::unique_ptr<UdpLink>> link = UdpLink::make(controller, {.buffers = kFactsBuffers});
   if (!link.ok()) return {};
   const TransportCaps caps = link.value()->caps();
   return {.payload_bytes = caps.payload_bytes_max, .receive_bytes = caps.receive_bytes};
@@ -51,7 +78,6 @@ PathFacts udp_path_facts(const Endpoint& controller) {
 
 Result<Attachment> attach(const AttachRequest& request, TimeNs deadline) {
   const control::Admit& admit = *request.admit;
-  const bool shm = admit.transport == control::TransportChoice::kShm;
   Attachment attachment;
   Result<std::unique_ptr<Waiter>> waiter = Waiter::make();
   if (!waiter.ok()) return waiter.status();
@@ -63,7 +89,7 @@ Result<Attachment> attach(const AttachRequest& request, TimeNs deadline) {
   for (const control::Admit::Tree& tree : admit.trees) {
     size_t link = static_cast<size_t>(std::find(lanes.begin(), lanes.end(), tree.lane) - lanes.begin());
     if (link == lanes.size()) {
-      Result<Opened> opened = shm ? open_shm(request, tree.lane, deadline) : open_udp(request.controller, tree.port);
+      Result<Opened> opened = open_link(request, tree, deadline);
       if (!opened.ok()) return opened.status();
       std::unique_ptr<Transport> transport = std::move(opened->transport);
       if (request.wrap) transport = request.wrap(std::move(transport));
@@ -75,12 +101,12 @@ Result<Attachment> attach(const AttachRequest& request, TimeNs deadline) {
       attachment.names.push_back(std::move(opened->name));
       attachment.links.push_back(std::move(transport));
     }
-    // In shared memory this tree's places follow those of the trees before it on the same lane.
+    // In an arena this tree's places follow those of the trees before it on the same lane.
     const std::span<std::byte> arena = attachment.links[link]->arena(0);
     const size_t place = size_t{trees_of[link]++} * admit.window * admit.payload_bytes;
     if (!arena.empty() && arena.size() < place + size_t{admit.window} * admit.payload_bytes) {
       return Status(Code::kInternal,
-                    "gatund gave shared memory that is too small for " + std::to_string(admit.trees.size()) + " trees");
+                    "the memory shared with gatund is too small for " + std::to_string(admit.trees.size()) + " trees");
     }
     attachment.trees.push_back({.link = static_cast<uint32_t>(link),
                                 .peer = 0,

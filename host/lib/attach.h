@@ -30,15 +30,18 @@ using TransportWrapper = std::function<std::unique_ptr<Transport>(std::unique_pt
 struct Attachment {
   std::vector<std::unique_ptr<Transport>> links;  // one per lane of the switch that serves a tree of ours
   std::vector<Datapath::TreePath> trees;
-  std::unique_ptr<Waiter> waiter;  // watches all links
+  std::unique_ptr<Waiter> waiter;         // watches all links
   bool reliable = false, intact = false;  // all links are
-  std::vector<std::string> names;  // per link: "10.0.0.2:4711 to 10.0.0.1:7117/udp", for sentences
+  std::vector<std::string> names;         // per link: "10.0.0.2:4711 to 10.0.0.1:7117/udp", for sentences
 };
 
 struct AttachRequest {
   const control::Admit* admit = nullptr;
   Endpoint controller;  // the data path is at the same IP address
+  Endpoint local;       // this end of the control channel; RDMA goes by the device that has its address
   uint32_t rank = 0;
+  // Gives the switch the card of this rank's queue pair to a lane, returns that of the other end.
+  std::function<Result<std::string>(uint8_t lane, const std::string& card)> exchange;
   TransportWrapper wrap;
 };
 

@@ -40,8 +40,7 @@ void ControlClient::stop() {
   thread_.join();
 }
 
-Result<control::Admit> ControlClient::join(const control::Join& request, TimeNs deadline,
-                                            std::vector<std::string>* cards) {
+Result<control::Admit> ControlClient::join(const control::Join& request, TimeNs deadline, std::vector<std::string>* cards) {
   if (Status status = connection_->write(request); !status.ok()) return status;
   while (true) {
     control::Message message;
@@ -55,6 +54,22 @@ Result<control::Admit> ControlClient::join(const control::Join& request, TimeNs 
     if (auto* peers = std::get_if<control::Peers>(&message)) *cards = std::move(peers->cards);
     if (auto* admit = std::get_if<control::Admit>(&message)) return std::move(*admit);
   }
+}
+
+Result<std::string> ControlClient::attach(uint8_t lane, const std::string& card, TimeNs deadline) {
+  Status status = connection_->write(control::Attach{lane, card});
+  while (status.ok()) {
+    control::Message message;
+    status = connection_->wait_message(&message, deadline, stop_join_);
+    if (status.code() == Code::kTimeout) {
+      return Status(Code::kTimeout, "gatund at " + connection_->name() + " does not say how its RDMA device is reached");
+    }
+    if (status.ok()) status = end_of_job(message);
+    if (!status.ok()) break;
+    auto* answer = std::get_if<control::Attach>(&message);
+    if (answer && answer->lane == lane) return std::move(answer->card);
+  }
+  return status;
 }
 
 Status ControlClient::ready(TimeNs deadline) {

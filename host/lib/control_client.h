@@ -35,6 +35,8 @@ class ControlClient {
 
   // Sends the request and waits for all ranks and the admission. cards: what PEERS said before it, also on an error.
   Result<control::Admit> join(const control::Join& request, TimeNs deadline, std::vector<std::string>* cards);
+  // Between the two: gives the switch this rank's end of a queue pair, and returns the switch's.
+  Result<std::string> attach(uint8_t lane, const std::string& card, TimeNs deadline);
   // Says that every data path is proven and waits for the others.
   Status ready(TimeNs deadline);
   // Before the start: has the job ended already? And if not, gives up for all.

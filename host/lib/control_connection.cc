@@ -103,6 +103,13 @@ Result<std::unique_ptr<ControlConnection>> ControlConnection::connect(const std:
   }
 }
 
+Endpoint ControlConnection::local() const {
+  Endpoint own;
+  own.size = sizeof own.storage;
+  ::getsockname(*fd_, own.address(), &own.size);
+  return own;
+}
+
 Status ControlConnection::write(const control::Message& message) {
   control::encode(message, &out_);
   return flush();

@@ -21,6 +21,7 @@ class ControlConnection {
 
   int fd() const { return *fd_; }
   const Endpoint& peer() const { return peer_; }
+  Endpoint local() const;  // this end
   const std::string& name() const { return name_; }  // "127.0.0.1:7117", for sentences
 
   // Queues a message and writes what the socket takes now.

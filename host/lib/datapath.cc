@@ -78,6 +78,13 @@ TimeNs Datapath::poll_timer(TimeNs now) const {
   return worker_.poll_timer();
 }
 
+Status Datapath::health() const {
+  for (const auto& link : links_) {
+    if (Status status = link->health(); !status.ok()) return status;
+  }
+  return {};
+}
+
 bool Datapath::pass(TimeNs now) {
   if (failed_ || frozen_) return false;
   bool any = false;

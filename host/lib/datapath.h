@@ -88,7 +88,9 @@ class Datapath {
   // Getters.
   const std::vector<std::unique_ptr<Transport>>& links() const { return links_; }
   const Worker& worker() const { return worker_; }
+  bool reliable() const { return config_.worker.reliable; }  // all links are
   uint64_t dropped() const { return dropped_; }  // packets received and refused
+  Status health() const;  // of the first link that is not well
   // Since when the switch has been asked on some tree without a word from it; kNever: it has not.
   TimeNs unanswered_since() const;
   Stall stall(const Request& request) const;

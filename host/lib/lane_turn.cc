@@ -172,7 +172,16 @@ void Lane::ask_of(uint32_t op, uint64_t missing_ranks) {
 // A living switch answers everything that is said to it, if only that it waits for others.
 void Lane::check_silence(TimeNs now) {
   const TimeNs since = path_->datapath().unanswered_since();
-  if (since == kNever || now - since < config_.detect) return;
+  if (since == kNever) return;
+  if (path_->datapath().reliable()) {
+    // A reliable transport knows when it no longer is, and need not be waited for.
+    const Status health = path_->datapath().health();
+    if (!health.ok()) {
+      Lock lock(mutex_);
+      return suspect(lock, health.message());
+    }
+  }
+  if (now - since < config_.detect) return;
   Lock lock(mutex_);
   suspect(lock, "no answer from the switch at " + path_->facts().address + " for " + format_duration(config_.detect));
 }

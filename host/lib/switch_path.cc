@@ -61,9 +61,15 @@ Result<std::unique_ptr<SwitchPath>> SwitchPath::join(const Config& config, std::
 
 Status SwitchPath::attach_and_prove(const Config& config, const control::Admit& admit, TimeNs deadline) {
   const TimeNs patience = std::clamp<TimeNs>(deadline - now_ns(), kSecond, kProbePatience);
-  Result<Attachment> attached =
-      attach({.admit = &admit, .controller = client_->connection().peer(), .rank = config.rank, .wrap = config.wrap},
-             now_ns() + patience);
+  const TimeNs attach_by = now_ns() + patience;
+  const auto exchange = [&](uint8_t lane, const std::string& card) { return client_->attach(lane, card, attach_by); };
+  Result<Attachment> attached = attach({.admit = &admit,
+                                        .controller = client_->connection().peer(),
+                                        .local = client_->connection().local(),
+                                        .rank = config.rank,
+                                        .exchange = exchange,
+                                        .wrap = config.wrap},
+                                       attach_by);
   if (!attached.ok()) return attached.status();
   Attachment& attachment = attached.value();
   if (Status status = prove(admit, attachment, patience, config.stop); !status.ok()) return status;
@@ -73,20 +79,20 @@ Status SwitchPath::attach_and_prove(const Config& config, const control::Admit& 
   facts_.payload_bytes = admit.payload_bytes;
   facts_.transport = control::name(admit.transport);
   job_ = {.handle = admit.job, .window = admit.window, .first_op = admit.first_op};
-  datapath_ = std::make_unique<Datapath>(
-      Datapath::Config{.job = admit.job,
-                       .payload_bytes = admit.payload_bytes,
-                       .worker = {.trees = facts_.trees,
-                                  .window = admit.window,
-                                  .window_initial = std::min(admit.window, kWindowInitial),
-                                  .reliable = attachment.reliable,
-                                  .rto_min = config.settings->rto_min,
-                                  .first_seq = admit.first_seq,
-                                  .first_op = admit.first_op},
-                       .trees = attachment.trees,
-                       .checksum = !attachment.intact,
-                       .retain = config.retain},
-      std::move(attachment.links));
+  datapath_ =
+      std::make_unique<Datapath>(Datapath::Config{.job = admit.job,
+                                                  .payload_bytes = admit.payload_bytes,
+                                                  .worker = {.trees = facts_.trees,
+                                                             .window = admit.window,
+                                                             .window_initial = std::min(admit.window, kWindowInitial),
+                                                             .reliable = attachment.reliable,
+                                                             .rto_min = config.settings->rto_min,
+                                                             .first_seq = admit.first_seq,
+                                                             .first_op = admit.first_op},
+                                                  .trees = attachment.trees,
+                                                  .checksum = !attachment.intact,
+                                                  .retain = config.retain},
+                                 std::move(attachment.links));
   waiter_ = std::move(attachment.waiter);
   return {};
 }
@@ -96,6 +102,8 @@ Status SwitchPath::run(Events* events) {
   return client_->run(this, keepalive_);
 }
 
-void SwitchPath::leave() { client_->leave(kLeaveWithin); }
+void SwitchPath::leave() {
+  client_->leave(kLeaveWithin);
+}
 
 }  // namespace gatun

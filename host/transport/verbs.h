@@ -83,7 +83,7 @@ class VerbsLink : public Transport {
   virtual Status connect(const std::string& card) = 0;
 };
 
-// One RDMA device of this host. What is made from it must go before it.
+// One RDMA device of this host. What is made from it may stay longer; ports and groups go before their hub.
 class VerbsDevice {
  public:
   virtual ~VerbsDevice() = default;

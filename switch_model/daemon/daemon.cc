@@ -49,12 +49,13 @@ Result<std::unique_ptr<Daemon>> Daemon::make(const Settings& settings, const Log
 // The setting memory is for the jobs' arenas and shared regions; received UDP packets that wait for others may take as much
 // again, and each lane's shm hub a few copies of probes.
 Status Daemon::open(const Settings& settings) {
-  const bool with_udp = settings_.transport != "shm";
+  with_udp_ = settings_.transport == "auto" || settings_.transport == "udp";
+  with_shm_ = settings_.transport == "auto" || settings_.transport == "shm";
   const UdpOptions udp{
       .buffers = static_cast<uint32_t>(std::min<uint64_t>(settings_.memory_bytes / kUdpBufferBytes, 1 << 20)),
       .peers_max = kPeersMax,
       .busy_poll_us = static_cast<int>(settings_.busy_poll / kUs)};
-  Result<Sockets> sockets = open_sockets(settings_, with_udp, udp, kUdpBuffersMin);
+  Result<Sockets> sockets = open_sockets(settings_, with_udp_, udp, kUdpBuffersMin);
   if (!sockets.ok()) return sockets.status();
   port_ = sockets->port;
   for (const Endpoint& endpoint : sockets->endpoints)
@@ -68,18 +69,19 @@ Status Daemon::open(const Settings& settings) {
   config.facts.lanes = settings_.lanes;
   server_ = std::make_unique<ControlServer>(log_);
   if (Status status = server_->open(std::move(sockets->listeners)); !status.ok()) return status;
-  if (settings_.transport != "udp") {
+  if (with_shm_) {
     auto door = ShmDoor::make("");
     if (door.ok()) {
       door_ = std::move(door.value());
       config.facts.host_identity = host_identity();
       if (Status status = server_->watch(door_->wait_fd()); !status.ok()) return status;
-    } else if (!with_udp) {
+    } else if (!with_udp_) {
       return door.status();
     } else {
       log_->warn("no shared memory for workers on this host: %s", door.status().message());
     }
   }
+  if (Status status = open_verbs_devices(&config.facts); !status.ok()) return status;
   if (Status status = open_lanes(&sockets.value(), udp.buffers, &config.facts); !status.ok()) return status;
 
   std::vector<Lane*> lanes;
@@ -91,7 +93,7 @@ Status Daemon::open(const Settings& settings) {
                                                   .packets_max = config.facts.udp_buffers,
                                                   .lease = settings_.keepalive,
                                                   .link_bytes = link_bytes},
-                                 port_, door_.get(), lanes);
+                                 port_, door_.get(), devices_, lanes);
   auto monitor = Monitor::make(settings, lanes, log_);
   if (!monitor.ok()) return monitor.status();
   monitor_ = std::move(monitor.value());
@@ -103,6 +105,24 @@ Status Daemon::open(const Settings& settings) {
   if (!monitor_) return {};
   if (Status status = server_->watch(monitor_->wait_fd()); !status.ok()) return status;
   return monitor_->start();
+}
+
+// auto serves by RDMA too where there is any; verbs must.
+Status Daemon::open_verbs_devices(SwitchFacts* facts) {
+  if (settings_.transport != "auto" && settings_.transport != "verbs") {
+    facts->why_no_verbs = "its setting transport is " + settings_.transport;
+    return {};
+  }
+  Result<VerbsDevices> devices = open_verbs();
+  facts->verbs = devices.ok();
+  if (devices.ok()) {
+    devices_ = std::move(devices.value());
+    return {};
+  }
+  if (settings_.transport == "verbs") return devices.status();
+  facts->why_no_verbs = devices.status().message();
+  log_->debug("no RDMA: %s", devices.status().message());
+  return {};
 }
 
 Status Daemon::open_lanes(Sockets* sockets, uint32_t udp_buffers, SwitchFacts* facts) {
@@ -124,9 +144,17 @@ Status Daemon::open_lanes(Sockets* sockets, uint32_t udp_buffers, SwitchFacts* f
       if (!hub.ok()) return hub.status();
       shm = std::move(hub.value());
     }
+    std::vector<std::unique_ptr<VerbsHub>> verbs;
+    for (const auto& device : devices_) {
+      auto hub = device->make_hub({.links_max = std::min(settings_.jobs * kRanksMax, kLinksMax),
+                                   .payload_bytes_max = kShmPayloadBytesMax,
+                                   .buffers = kShmBuffers});
+      if (!hub.ok()) return hub.status();
+      verbs.push_back(std::move(hub.value()));
+    }
     const Lane::Options options{
         .index = index, .trees_max = settings_.jobs * kTreesMax, .peers_max = kPeersMax, .busy_poll = settings_.busy_poll};
-    auto lane = Lane::make(options, std::move(hubs), std::move(shm));
+    auto lane = Lane::make(options, std::move(hubs), std::move(shm), std::move(verbs));
     if (!lane.ok()) return lane.status();
     lanes_.push_back(std::move(lane.value()));
   }
@@ -134,13 +162,15 @@ Status Daemon::open_lanes(Sockets* sockets, uint32_t udp_buffers, SwitchFacts* f
 }
 
 std::string Daemon::describe() const {
-  const bool with_udp = settings_.transport != "shm";
+  std::string ways;
+  for (const auto& [there, way] :
+       {std::pair(with_udp_, "udp"), {door_ != nullptr, "shared memory"}, {!devices_.empty(), "RDMA"}}) {
+    if (there) ways += (ways.empty() ? "" : " and ") + std::string(way);
+  }
   const std::string lane_count = std::to_string(settings_.lanes) + (settings_.lanes == 1 ? " lane" : " lanes");
-  return "serves " + addresses_text_ + " (control tcp; data " + (with_udp ? "udp" : "") +
-         (with_udp && door_ ? " and " : "") + (door_ ? "shared memory" : "") + "), " + lane_count + ", at most " +
+  return "serves " + addresses_text_ + " (control tcp; data " + ways + "), " + lane_count + ", at most " +
          std::to_string(settings_.jobs) + " jobs and " + format_bytes(settings_.memory_bytes) + " of memory for them" +
-         (with_udp ? " and as much for packets" : "") +
-         (monitor_ ? "; metrics and health at " + monitor_->url() : "");
+         (with_udp_ ? " and as much for packets" : "") + (monitor_ ? "; metrics and health at " + monitor_->url() : "");
 }
 
 Status Daemon::run(int signal_fd) {
@@ -180,6 +210,9 @@ void Daemon::obey() {
     if (action.kind == Membership::Action::kAdmit) {
       const TimeNs now = now_ns();
       membership_->on_admitted(action.job, jobs_->admit(action.plan, now), now);
+    } else if (action.kind == Membership::Action::kAttach) {
+      const Result<std::string> card = jobs_->attach(action.job, action.rank, action.attach);
+      membership_->on_attached(action.job, action.rank, action.attach.lane, card, now_ns());
     } else {
       jobs_->remove(action.job);
     }
@@ -209,8 +242,7 @@ void Daemon::renew_leases(TimeNs now) {
 }
 
 ControlFacts Daemon::facts() const {
-  ControlFacts facts{
-      .counts = jobs_->counts(), .connections = server_->connections(), .refusals = membership_->refusals()};
+  ControlFacts facts{.counts = jobs_->counts(), .connections = server_->connections(), .refusals = membership_->refusals()};
   for (Membership::JobState& state : membership_->job_states()) {
     const uint64_t memory_bytes = jobs_->memory_bytes(state.job);
     facts.jobs.push_back({.state = std::move(state), .memory_bytes = memory_bytes});

@@ -28,6 +28,7 @@ class Daemon {
  private:
   Daemon(const SettingValues& settings, const Log* log);
   Status open(const Settings& settings);
+  Status open_verbs_devices(SwitchFacts* facts);
   Status open_lanes(Sockets* sockets, uint32_t udp_buffers, SwitchFacts* facts);
   bool on_signal(int signal_fd);
   void obey();
@@ -38,8 +39,10 @@ class Daemon {
 
   SettingValues settings_;
   const Log* log_;
+  bool with_udp_ = false, with_shm_ = false;
   uint16_t port_ = 0;
   std::string addresses_text_;
+  VerbsDevices devices_;
   std::vector<std::unique_ptr<Lane>> lanes_;
   std::unique_ptr<ShmDoor> door_;
   std::unique_ptr<Jobs> jobs_;  // goes before the lanes and the door, which it uses

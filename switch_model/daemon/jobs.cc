@@ -1,12 +1,14 @@
 #include "switch_model/daemon/jobs.h"
 
+#include <algorithm>
 #include <new>
 #include <utility>
 
 namespace gatun {
 
-Jobs::Jobs(const JobTable::Config& config, uint16_t port, ShmDoor* door, std::vector<Lane*> lanes)
-    : table_(config), port_(port), door_(door), lanes_(std::move(lanes)) {}
+Jobs::Jobs(const JobTable::Config& config, uint16_t port, ShmDoor* door, const VerbsDevices& devices,
+           std::vector<Lane*> lanes)
+    : table_(config), port_(port), door_(door), devices_(devices), lanes_(std::move(lanes)) {}
 
 Jobs::~Jobs() {
   while (!served_.empty()) remove(served_.begin()->first);
@@ -65,8 +67,7 @@ Status Jobs::serve_lane(const JobPlan& plan, const JobTable::Placement& placemen
     tree.arena = arena.value()->bytes().subspan(offset, tree.spec.arena_bytes());
     offset += tree.spec.arena_bytes();
   }
-  served->lanes.push_back(lane);
-  served->arenas.push_back(arena.value());
+  served->lanes.push_back({.lane = lane, .shape = shape, .arena = arena.value(), .awaited = plan.verbs});
   std::vector<std::unique_ptr<ShmPort>> ports;
   for (uint32_t rank = 0; rank < plan.ranks; ++rank) {
     if (!plan.shm[rank]) continue;
@@ -79,9 +80,43 @@ Status Jobs::serve_lane(const JobPlan& plan, const JobTable::Placement& placemen
   return lanes_[lane]->admit(plan.job, std::move(trees), std::move(ports));
 }
 
+Result<size_t> Jobs::device_with(const VerbsGid& gid) const {
+  for (size_t device = 0; device < devices_.size(); ++device) {
+    if (devices_[device]->has(gid)) return device;
+  }
+  return find_verbs(devices_, gid).status();
+}
+
+Result<std::string> Jobs::attach(uint32_t job, uint32_t rank, const control::Attach& attach) {
+  const auto found = served_.find(job);
+  if (found == served_.end()) return Status(Code::kInternal, "the job is not here");
+  auto& lanes = found->second.lanes;
+  const auto on = std::find_if(lanes.begin(), lanes.end(), [&](const auto& on_lane) { return on_lane.lane == attach.lane; });
+  const Result<VerbsCard> card = VerbsCard::decode(attach.card);
+  if (!card.ok()) return card.status();
+  if (on == lanes.end() || rank >= on->awaited.size() || !on->awaited[rank] || card.value().shape != on->shape) {
+    return Status(Code::kRefused, "no queue pair of that shape is awaited there");
+  }
+  const Result<size_t> device = device_with(card.value().peer_gid);
+  if (!device.ok()) return device.status();
+  VerbsHub& hub = lanes_[attach.lane]->verbs(device.value());
+  std::shared_ptr<VerbsGroup>& group = on->groups[device.value()];
+  if (group == nullptr) {
+    Result<std::shared_ptr<VerbsGroup>> made = hub.make_group(on->arena->bytes());
+    if (!made.ok()) return made.status();
+    group = std::move(made.value());
+  }
+  Result<std::unique_ptr<VerbsPort>> port = hub.make_port(card.value(), group);
+  if (!port.ok()) return port.status();
+  const std::string answer = port.value()->card();
+  if (Status status = lanes_[attach.lane]->attach(job, device.value(), std::move(port.value())); !status.ok()) return status;
+  on->awaited[rank] = false;
+  return answer;
+}
+
 void Jobs::clear(uint32_t job, const Served& served) {
   if (door_) door_->withdraw_all(served.token);
-  for (const uint32_t lane : served.lanes) lanes_[lane]->remove(job);
+  for (const auto& on : served.lanes) lanes_[on.lane]->remove(job);
 }
 
 void Jobs::remove(uint32_t job) {

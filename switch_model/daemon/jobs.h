@@ -22,12 +22,14 @@ class Jobs {
     size_t offers = 0;  // shm links that nobody has fetched
   };
 
-  // port: of lane 0's UDP sockets. door may be null: no shm. Both and the lanes outlive this.
-  Jobs(const JobTable::Config& config, uint16_t port, ShmDoor* door, std::vector<Lane*> lanes);
+  // port: of lane 0's UDP sockets. door may be null: no shm. devices: those of the lanes' verbs hubs. All outlive this.
+  Jobs(const JobTable::Config& config, uint16_t port, ShmDoor* door, const VerbsDevices& devices, std::vector<Lane*> lanes);
   ~Jobs();
 
   Admission admit(const JobPlan& plan, TimeNs now);
   void remove(uint32_t job);
+  // A rank's queue pair to one of the lanes: takes the card of the worker's end, returns that of the switch's.
+  Result<std::string> attach(uint32_t job, uint32_t rank, const control::Attach& attach);
 
   // Leases: alive(job) says whether the controller still knows it. Jobs that it forgot are removed when their lease ends.
   template <typename F>
@@ -43,10 +45,17 @@ class Jobs {
 
  private:
   struct Served {
+    struct OnLane {
+      uint32_t lane = 0;
+      ShmShape shape;
+      std::shared_ptr<ShmArena> arena;                       // results
+      std::map<size_t, std::shared_ptr<VerbsGroup>> groups;  // by device; made when a rank needs it
+      std::vector<bool> awaited;                             // ranks that may attach a queue pair, and have not
+    };
     uint64_t token = 0;
-    std::vector<uint32_t> lanes;
-    std::vector<std::shared_ptr<ShmArena>> arenas;  // results, by lane in use
+    std::vector<OnLane> lanes;
   };
+  Result<size_t> device_with(const VerbsGid& gid) const;
   Status serve(const JobPlan& plan, const JobTable::Placement& placement, Served* served);
   Status serve_lane(const JobPlan& plan, const JobTable::Placement& placement, uint32_t lane, Served* served);
   void clear(uint32_t job, const Served& served);
@@ -54,6 +63,7 @@ class Jobs {
   JobTable table_;
   uint16_t port_;
   ShmDoor* door_;
+  const VerbsDevices& devices_;
   std::vector<Lane*> lanes_;
   std::map<uint32_t, Served> served_;
 };

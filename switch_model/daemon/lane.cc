@@ -33,10 +33,11 @@ constexpr uint32_t kPublishSteps = 4096;
 }  // namespace
 
 Result<std::unique_ptr<Lane>> Lane::make(const Options& options, std::vector<std::unique_ptr<UdpHub>> hubs,
-                                         std::unique_ptr<ShmHub> shm) {
+                                         std::unique_ptr<ShmHub> shm, std::vector<std::unique_ptr<VerbsHub>> verbs) {
   Result<std::unique_ptr<Waiter>> waiter = Waiter::make();
   if (!waiter.ok()) return waiter.status();
-  std::unique_ptr<Lane> lane(new Lane(options, std::move(waiter.value()), std::move(hubs), std::move(shm)));
+  std::unique_ptr<Lane> lane(
+      new Lane(options, std::move(waiter.value()), std::move(hubs), std::move(shm), std::move(verbs)));
   for (Transport* transport : lane->transports_) {
     if (Status status = lane->waiter_->add(transport); !status.ok()) return status;
   }
@@ -44,16 +45,18 @@ Result<std::unique_ptr<Lane>> Lane::make(const Options& options, std::vector<std
 }
 
 Lane::Lane(const Options& options, std::unique_ptr<Waiter> waiter, std::vector<std::unique_ptr<UdpHub>> hubs,
-           std::unique_ptr<ShmHub> shm)
+           std::unique_ptr<ShmHub> shm, std::vector<std::unique_ptr<VerbsHub>> verbs)
     : options_(options),
       waiter_(std::move(waiter)),
       hubs_(std::move(hubs)),
       shm_(std::move(shm)),
+      verbs_(std::move(verbs)),
       owners_(hubs_.size(), std::vector<uint32_t>(options.peers_max)),
       node_(options.trees_max, now_ns),
       outbox_(std::make_unique<Outbox>()) {
   for (const auto& hub : hubs_) transports_.push_back(hub.get());
   if (shm_) transports_.push_back(shm_.get());
+  for (const auto& hub : verbs_) transports_.push_back(hub.get());
   GATUN_CHECK(!transports_.empty() && transports_.size() < 255);
   sends_.resize(transports_.size());
   releases_.resize(transports_.size());
@@ -101,7 +104,8 @@ void Lane::loop() {
       work_ = nullptr;
       done_.notify_one();
     }
-    if (asked_.load(std::memory_order_acquire)) [[unlikely]] publish();
+    if (asked_.load(std::memory_order_acquire)) [[unlikely]]
+      publish();
     const TimeNs now = now_ns();
     if (turned != 0) busy_ns_ += now - turned;
     int packets = 0;
@@ -132,9 +136,9 @@ int Lane::receive(uint32_t transport, TimeNs now) {
       packet.peer = tagged(transport, packet.peer);
     }
     if (packet.buffer != kNoBuffer) {
-      if (transports_[transport] == shm_.get() && belongs_in_arena(packet)) [[unlikely]] {
+      if (transport >= hubs_.size() && belongs_in_arena(packet)) [[unlikely]] {
         ++dropped_foreign_;
-        shm_->release({&packet.buffer, 1});
+        transports_[transport]->release({&packet.buffer, 1});
         continue;
       }
       packet.buffer = tagged(transport, packet.buffer);
@@ -165,8 +169,8 @@ void Lane::adopt(uint32_t transport, RxPacket* packet) {
   packet->peer = tagged(transport, peer);
 }
 
-// Over shm only probes come as copies. Contributions must lie in the sender's arena: held copies would use up the few
-// buffers that all jobs share.
+// Over shm and verbs only probes come as copies. Contributions must lie in the sender's arena: held copies would use up the
+// few buffers that all jobs share.
 bool Lane::belongs_in_arena(const RxPacket& packet) const {
   Header header;
   return decode(packet.head, packet.payload, packet.payload_bytes, packet.checksummed, &header) != Decode::kOk ||
@@ -215,7 +219,7 @@ void Lane::send_to(uint32_t transport, std::span<const TxPacket> packets) {
 
 Status Lane::admit(uint32_t job, std::vector<Tree> trees, std::vector<std::unique_ptr<ShmPort>> ports) {
   Status status;
-  Ports removed;
+  Removed removed;
   call([&] {
     try {
       status = admit_here(job, trees, &ports);
@@ -243,22 +247,37 @@ Status Lane::admit_here(uint32_t handle, const std::vector<Tree>& trees, Ports* 
   return {};
 }
 
+Status Lane::attach(uint32_t handle, size_t device, std::unique_ptr<VerbsPort> port) {
+  PeerId peer = kNoPeer;
+  call([&] {
+    const auto job = jobs_.find(handle);
+    if (job == jobs_.end()) return;
+    job->second.queue_pairs.reserve(job->second.queue_pairs.size() + 1);
+    peer = verbs_[device]->attach(std::move(port));
+    if (peer != kNoPeer) job->second.queue_pairs.emplace_back(device, peer);
+  });
+  return peer != kNoPeer ? Status() : Status(Code::kRefused, "the switch has no room for more queue pairs");
+}
+
 void Lane::remove(uint32_t job) {
-  Ports removed;  // unmapped by this thread, not by the lane
+  Removed removed;
   call([&] { removed = remove_here(job); });
 }
 
 // The trees first, since they refer to packets in the links' memory.
-Lane::Ports Lane::remove_here(uint32_t handle) {
-  Ports ports;
+Lane::Removed Lane::remove_here(uint32_t handle) {
+  Removed removed;
   const auto found = jobs_.find(handle);
-  if (found == jobs_.end()) return ports;
+  if (found == jobs_.end()) return removed;
   if (asked_.load(std::memory_order_acquire)) publish_place_ = 0;
   for (const uint8_t tree : found->second.trees) {
     while (node_.remove(handle, tree, outbox_.get())) flush();
     flush();
   }
-  for (const PeerId link : found->second.links) ports.push_back(shm_->detach(link));
+  for (const PeerId link : found->second.links) removed.ports.push_back(shm_->detach(link));
+  for (const auto& [device, peer] : found->second.queue_pairs) {
+    removed.queue_pairs.push_back(verbs_[device]->detach(peer));
+  }
   for (uint32_t hub = 0; hub < hubs_.size(); ++hub) {
     for (PeerId peer = 0; peer < owners_[hub].size(); ++peer) {
       if (owners_[hub][peer] != handle) continue;
@@ -267,7 +286,7 @@ Lane::Ports Lane::remove_here(uint32_t handle) {
     }
   }
   jobs_.erase(found);
-  return ports;
+  return removed;
 }
 
 Lane::Stats Lane::stats() {
@@ -283,7 +302,7 @@ Lane::Stats Lane::stats_here() const {
               .dropped_foreign = dropped_foreign_,
               .sleeps = waiter_->sleeps(),
               .busy_ns = busy_ns_};
-  for (const auto& [handle, job] : jobs_) stats.links += static_cast<uint32_t>(job.links.size());
+  for (const auto& [handle, job] : jobs_) stats.links += static_cast<uint32_t>(job.links.size() + job.queue_pairs.size());
   for (const auto& owners : owners_) {
     stats.peers += static_cast<uint32_t>(std::count_if(owners.begin(), owners.end(), [](uint32_t job) { return job != 0; }));
   }

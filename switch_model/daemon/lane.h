@@ -1,4 +1,5 @@
-// Lane: one datapath thread of the daemon: its own Node, UDP sockets and shm hub, so that nothing is shared or locked there.
+// Lane: one datapath thread of the daemon: its own Node, UDP sockets, shm and verbs hubs, so that nothing is shared or
+// locked there.
 //
 //   loop:  receive a burst from each transport -> Node -> send what it wants -> release buffers; when idle: spin, yield,
 //   block
@@ -20,6 +21,7 @@
 
 #include "host/transport/shm.h"
 #include "host/transport/udp.h"
+#include "host/transport/verbs.h"
 #include "host/transport/waiter.h"
 #include "switch_model/node.h"
 
@@ -54,9 +56,9 @@ class Lane {
     bool complete = false;  // all trees had room
   };
 
-  // shm may be null.
+  // shm may be null; verbs: one hub per RDMA device.
   static Result<std::unique_ptr<Lane>> make(const Options& options, std::vector<std::unique_ptr<UdpHub>> hubs,
-                                            std::unique_ptr<ShmHub> shm);
+                                            std::unique_ptr<ShmHub> shm, std::vector<std::unique_ptr<VerbsHub>> verbs);
   ~Lane();
 
   Status start();
@@ -64,6 +66,9 @@ class Lane {
 
   // Control thread only. All trees of the job on this lane and the shm links of its ranks, or nothing.
   Status admit(uint32_t job, std::vector<Tree> trees, std::vector<std::unique_ptr<ShmPort>> ports);
+  // One rank's queue pair, made by verbs(device).
+  Status attach(uint32_t job, size_t device, std::unique_ptr<VerbsPort> port);
+  VerbsHub& verbs(size_t device) { return *verbs_[device]; }
   void remove(uint32_t job);
   Stats stats();
 
@@ -76,13 +81,19 @@ class Lane {
  private:
   struct Job {
     std::vector<uint8_t> trees;
-    std::vector<PeerId> links;  // in the shm hub
+    std::vector<PeerId> links;                           // in the shm hub
+    std::vector<std::pair<size_t, PeerId>> queue_pairs;  // by device
     uint32_t adopted = 0, adopted_max = 0;
   };
   using Ports = std::vector<std::unique_ptr<ShmPort>>;
+  // Unmapped and destroyed by the control thread.
+  struct Removed {
+    Ports ports;
+    std::vector<std::unique_ptr<VerbsPort>> queue_pairs;
+  };
 
   Lane(const Options& options, std::unique_ptr<Waiter> waiter, std::vector<std::unique_ptr<UdpHub>> hubs,
-       std::unique_ptr<ShmHub> shm);
+       std::unique_ptr<ShmHub> shm, std::vector<std::unique_ptr<VerbsHub>> verbs);
 
   void call(const std::function<void()>& work);
   void loop();
@@ -92,7 +103,7 @@ class Lane {
   void flush();
   void send_to(uint32_t transport, std::span<const TxPacket> packets);
   Status admit_here(uint32_t job, const std::vector<Tree>& trees, Ports* ports);
-  Ports remove_here(uint32_t job);
+  Removed remove_here(uint32_t job);
   Stats stats_here() const;
   void publish();
 
@@ -100,7 +111,8 @@ class Lane {
   std::unique_ptr<Waiter> waiter_;
   std::vector<std::unique_ptr<UdpHub>> hubs_;
   std::unique_ptr<ShmHub> shm_;
-  std::vector<Transport*> transports_;         // the hubs, then shm
+  std::vector<std::unique_ptr<VerbsHub>> verbs_;
+  std::vector<Transport*> transports_;         // the hubs, then shm and verbs, whose contributions lie in arenas
   std::vector<std::vector<uint32_t>> owners_;  // by hub and peer: the job that adopted it, or 0
   Node node_;
   std::map<uint32_t, Job> jobs_;

@@ -124,6 +124,9 @@ class Harness {
         GATUN_CHECK(action.plan.ranks >= 1 && action.plan.ranks <= kRanksMax && action.plan.shm.size() == action.plan.ranks);
         GATUN_CHECK(action.plan.window >= 2 && action.plan.payload_bytes >= 64 && action.plan.payload_bytes % 64 == 0);
         GATUN_CHECK(admitted_.emplace(action.job, action.plan.trees).second);
+      } else if (action.kind == Membership::Action::kAttach) {
+        GATUN_CHECK(admitted_.count(action.job) == 1);
+        machine_.on_attached(action.job, action.rank, action.attach.lane, std::string("card"), now_);
       } else {
         GATUN_CHECK(admitted_.erase(action.job) == 1);
       }

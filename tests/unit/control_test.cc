@@ -75,6 +75,7 @@ std::vector<Message> samples() {
       Closing{"the switch stops"},
       Stalled{12, {1, 4}, "waiting"},
       Peers{{"a", "b"}},
+      Attach{3, "01ab"},
   };
 }
 
@@ -100,6 +101,7 @@ TEST_CASE("control_encode__golden_bytes", "[control]") {
       "00000014 01 0d 0010 746865207377697463682073746f7073",
       "00000015 01 0e 0000000c 0002 0001 0004 0007 77616974696e67",
       "0000000a 01 0f 0002 0001 61 0001 62",
+      "00000009 01 10 03 0004 30316162",
   };
   std::vector<Message> messages = samples();
   REQUIRE(std::size(golden) == messages.size());
@@ -151,7 +153,7 @@ TEST_CASE("parser_next__version_type_and_length", "[control]") {
   CHECK(error_of(from_hex("00000002 03 01")) == "speaks control protocol 3, this is 1");
   CHECK(error_of(from_hex("00001000 03 01")) == "speaks control protocol 3, this is 1");  // before the body is there
   CHECK(error_of(from_hex("00000002 01 00")) == "sent a control message of unknown type 0");
-  CHECK(error_of(from_hex("00000002 01 10")) == "sent a control message of unknown type 16");
+  CHECK(error_of(from_hex("00000002 01 11")) == "sent a control message of unknown type 17");
   CHECK(error_of(from_hex("00000001 01")) == "does not speak Gatun's control protocol");
   CHECK(error_of(from_hex("00010001")) == "does not speak Gatun's control protocol");
   CHECK(error_of(from_hex("474554202f")) == "does not speak Gatun's control protocol");  // "GET /"

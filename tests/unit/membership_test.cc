@@ -45,6 +45,70 @@ TEST_CASE("on_join__any_order_admits_once_all_are_here", "[membership]") {
   } while (std::next_permutation(order.begin(), order.end()));
 }
 
+TEST_CASE("on_join__verbs_where_the_switch_has_it", "[membership]") {
+  auto bare = Fixture::base();
+  bare.facts.why_no_verbs = "no device";
+  Fixture without(bare);
+  Join join = Fixture::join(0, 1);
+  join.transport = TransportChoice::kVerbs;
+  without.open(0);
+  without.say(0, join);
+  REQUIRE(without.last<Refused>(0));
+  CHECK(without.last<Refused>(0)->text.find("the switch has no RDMA: no device") != std::string::npos);
+
+  auto config = Fixture::base();
+  config.facts.verbs = true;
+  Fixture f(config);
+  join.host_identity = "here";  // chosen also where memory is shared
+  f.open(0);
+  f.say(0, join);
+  REQUIRE(f.actions.size() == 1);
+  CHECK(f.actions[0].plan.verbs == std::vector<bool>{true});
+  CHECK(f.actions[0].plan.shm == std::vector<bool>{false});
+  CHECK(f.actions[0].plan.payload_bytes == 65536);  // no packets that must fit a path
+  f.admit();
+  CHECK(f.last<Admit>(0)->transport == TransportChoice::kVerbs);
+}
+
+TEST_CASE("on_attached__answers_the_rank_or_ends_its_job", "[membership]") {
+  for (const bool good : {true, false}) {
+    auto config = Fixture::base();
+    config.facts.verbs = true;
+    Fixture f(config);
+    for (uint32_t rank : {0u, 1u}) {
+      Join join = Fixture::join(rank, 2);
+      join.transport = TransportChoice::kVerbs;
+      f.open(rank);
+      f.say(rank, join);
+    }
+    const uint32_t handle = f.admit();
+    f.actions.clear();
+    f.say(1, control::Attach{0, "ours"});
+    REQUIRE(f.actions.size() == 1);
+    CHECK(f.actions[0].kind == Membership::Action::kAttach);
+    CHECK(f.actions[0].job == handle);
+    CHECK(f.actions[0].rank == 1);
+    CHECK(f.actions[0].attach.card == "ours");
+    const Result<std::string> card = good ? Result<std::string>(std::string("theirs")) : Status(Code::kRefused, "no room");
+    f.machine.on_attached(handle, 1, 0, card, f.now);
+    f.pump();
+    if (good) {
+      REQUIRE(f.last<control::Attach>(1));
+      CHECK(f.last<control::Attach>(1)->card == "theirs");
+      f.say(0, Ready{});
+      f.say(1, Ready{});
+      f.actions.clear();
+      f.say(1, control::Attach{0, "again"});  // too late: nothing comes of it
+      CHECK(f.actions.empty());
+    } else {
+      REQUIRE(f.last<Refused>(1));
+      CHECK(f.last<Refused>(1)->text == "no room");
+      CHECK(f.last<Lost>(0));
+    }
+    f.machine.on_attached(handle + 1, 1, 0, card, f.now);  // a job that is gone
+  }
+}
+
 TEST_CASE("on_join__shm_for_ranks_that_share_memory", "[membership]") {
   Fixture f;
   Join local = Fixture::join(0, 2);
