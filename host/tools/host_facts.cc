@@ -18,7 +18,9 @@
 #include <cstring>
 #include <fstream>
 #include <map>
+#include <sstream>
 
+#include "host/base/module.h"
 #include "host/base/os.h"
 #include "host/base/settings.h"
 #include "host/fallback/nccl/library.h"
@@ -83,6 +85,18 @@ std::vector<Device> network_devices() {
   }
   freeifaddrs(list);
   return devices;
+}
+
+std::vector<std::string> rdma_devices() {
+  const Result<const void*> report = load_module({.file = "libgatun_verbs.so",
+                                                  .entry = "gatun_verbs_report",
+                                                  .what = "the verbs transport",
+                                                  .needs = "RDMA (libibverbs-dev)"});
+  if (!report.ok()) return {report.status().message()};
+  std::vector<std::string> lines;
+  std::istringstream text(static_cast<const char*>(report.value()));
+  for (std::string line; std::getline(text, line);) lines.push_back(line);
+  return lines;
 }
 
 std::string kernel_release() {

@@ -23,6 +23,9 @@ struct Device {
 };
 std::vector<Device> network_devices();
 
+// A line for each RDMA device, or one that says what is missing to have any.
+std::vector<std::string> rdma_devices();
+
 std::string kernel_release();
 int cpu_count();                  // that this process may run on
 uint64_t receive_buffer_limit();  // of a socket, bytes (net.core.rmem_max); 0 if unknown

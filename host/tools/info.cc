@@ -34,6 +34,7 @@ Json collect(const Settings& settings) {
   json["build"] = Json{{"type", GATUN_BUILD_TYPE},     {"sanitizer", GATUN_BUILD_SANITIZER},
                        {"transports", {"shm", "udp"}}, {"gatund", find_program("gatund")},
                        {"peers", Json::array()},       {"commands", external_subcommands()}};
+  if (!find_module("libgatun_verbs.so").empty()) json["build"]["transports"].push_back("verbs");
   for (const char* peer : {"gloo", "mpi"}) {
     if (!find_module(std::string("libgatun_perf_") + peer + ".so").empty()) json["build"]["peers"].push_back(peer);
   }
@@ -48,6 +49,7 @@ Json collect(const Settings& settings) {
     json["devices"].push_back(
         Json{{"name", device.name}, {"up", device.up}, {"mtu", device.mtu}, {"addresses", device.addresses}});
   }
+  json["rdma"] = rdma_devices();
   const std::string& address = settings.values().address;
   const std::string error = connect_error(address, kConnectTimeoutMs);
   json["switch"] = Json{{"address", address}, {"answers", error.empty()}, {"error", error}};
@@ -65,6 +67,16 @@ std::string joined(const Json& list, const char* none) {
   std::string text;
   for (const auto& item : list) text += (text.empty() ? "" : ", ") + item.get<std::string>();
   return text.empty() ? none : text;
+}
+
+void print_devices(const Json& json) {
+  fmt::print("Devices\n");
+  for (const Json& device : json["devices"]) {
+    fmt::print("  {:<11} {:<4}  mtu {:<5}  {}\n", device["name"].get<std::string>(),
+               device["up"].get<bool>() ? "up" : "down", device["mtu"].get<int>(),
+               joined(device["addresses"], "no address"));
+  }
+  for (const Json& line : json["rdma"]) fmt::print("  {:<11} {}\n", "RDMA", line.get<std::string>());
 }
 
 void print_text(const Json& json, const Settings& settings) {
@@ -85,12 +97,8 @@ void print_text(const Json& json, const Settings& settings) {
     fmt::print("  {:<11} {:<3}  {}\n", name, feature["there"].get<bool>() ? "yes" : "no",
                feature["detail"].get<std::string>());
   }
-  fmt::print("\nDevices\n");
-  for (const Json& device : json["devices"]) {
-    fmt::print("  {:<11} {:<4}  mtu {:<5}  {}\n", device["name"].get<std::string>(),
-               device["up"].get<bool>() ? "up" : "down", device["mtu"].get<int>(),
-               joined(device["addresses"], "no address"));
-  }
+  fmt::print("\n");
+  print_devices(json);
   const Json& daemon = json["switch"];
   fmt::print("\nSwitch\n  {}  {}\n", daemon["address"].get<std::string>(),
              daemon["answers"].get<bool>() ? "answers" : "does not answer: " + daemon["error"].get<std::string>());
@@ -111,19 +119,21 @@ int info_main(const std::vector<std::string>& arguments) {
   Settings settings;
   const Status status = settings.load(&rest);
   if (std::any_of(rest.begin(), rest.end(), [](const auto& flag) { return flag == "--help" || flag == "-h"; })) {
-    fmt::print("Usage: gatun info [--json] [SETTINGS]\n\n{}", Settings::help());
+    fmt::print("Usage: gatun info [-d] [--json] [SETTINGS]\n\n  -d      devices only\n\n{}", Settings::help());
     return 0;
   }
   if (!status.ok()) {
     std::fprintf(stderr, "gatun info: %s\n", status.message());
     return 2;
   }
-  bool as_json = false;
+  bool as_json = false, only_devices = false;
   for (const std::string& flag : rest) {
     if (flag == "--json") {
       as_json = true;
+    } else if (flag == "-d" || flag == "--devices") {
+      only_devices = true;
     } else {
-      std::fprintf(stderr, "gatun info: unknown flag '%s'; it takes --json and the settings (gatun info --help)\n",
+      std::fprintf(stderr, "gatun info: unknown flag '%s'; it takes -d, --json and the settings (gatun info --help)\n",
                    flag.c_str());
       return 2;
     }
@@ -131,6 +141,8 @@ int info_main(const std::vector<std::string>& arguments) {
   const Json json = collect(settings);
   if (as_json) {
     fmt::print("{}\n", json.dump(2));
+  } else if (only_devices) {
+    print_devices(json);
   } else {
     print_text(json, settings);
   }

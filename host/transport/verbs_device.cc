@@ -109,6 +109,18 @@ std::string OpenDevice::gid_table() const {
   return name() + " (" + (table.empty() ? "no addresses" : table) + ")";
 }
 
+std::string OpenDevice::describe() const {
+  std::string ports;
+  for (unsigned number = 1; number <= limits_.phys_port_cnt; ++number) {
+    ibv_port_attr port{};
+    if (::ibv_query_port(context_.get(), static_cast<uint8_t>(number), &port) != 0) continue;
+    const bool ethernet = port.link_layer == IBV_LINK_LAYER_ETHERNET;
+    ports += ", port " + std::to_string(number) + " " + ::ibv_port_state_str(port.state) + ", " +
+             (ethernet ? "RoCE MTU " + std::to_string(128u << port.active_mtu) : "InfiniBand, which verbs here cannot use");
+  }
+  return gid_table() + ports;
+}
+
 Result<VerbsDomain> OpenDevice::make_domain() const {
   VerbsDomain domain(::ibv_alloc_pd(context_.get()));
   if (domain == nullptr) return verbs_error(*this, "make a protection domain", errno);

@@ -51,6 +51,7 @@ class OpenDevice {
   // Only RoCE v2 entries count, and all 16 bytes. The sentence shows the table.
   Result<VerbsAddress> find(const VerbsGid& gid) const;
   std::string gid_table() const;
+  std::string describe() const;  // ports and table, for people
 
   Result<VerbsDomain> make_domain() const;
   // With remote: peers that have the key may write there.

@@ -30,6 +30,14 @@ Result<VerbsDevices> open() {
   return devices;
 }
 
+std::string report() {
+  const Result<std::vector<std::shared_ptr<OpenDevice>>> opened = OpenDevice::open_all();
+  if (!opened.ok()) return opened.status().message();
+  std::string lines;
+  for (const auto& device : opened.value()) lines += (lines.empty() ? "" : "\n") + device->describe();
+  return lines;
+}
+
 constexpr VerbsModule kModule = {kVerbsModuleVersion, open};
 
 }  // namespace
@@ -37,4 +45,11 @@ constexpr VerbsModule kModule = {kVerbsModuleVersion, open};
 
 extern "C" __attribute__((visibility("default"))) const void* gatun_verbs_module() {
   return &gatun::kModule;
+}
+
+// For tools: a line for each device, or the reason why there is none. It lasts until this thread's next call.
+extern "C" __attribute__((visibility("default"))) const void* gatun_verbs_report() {
+  static thread_local std::string text;
+  text = gatun::report();
+  return text.c_str();
 }

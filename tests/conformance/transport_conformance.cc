@@ -112,6 +112,36 @@ CONFORMANCE_CASE(send__bursts_both_ways_with_many_peers) {
   }
 }
 
+// Where peers share memory, or a network card writes into it, a payload is seen where it was put: at the same place of the
+// arena each time, and with no buffer that it could have been copied to.
+CONFORMANCE_CASE(send__payload_in_the_arena_is_not_copied) {
+  auto harness = make_harness(kind, {.links = 1});
+  introduce(*harness, 1);
+  if (harness->link(0).arena(0).empty()) return;
+  const uint32_t size = harness->payload_bytes_max();
+  const auto address_of = [&](Transport& from, Transport& to, const TxPacket& packet) {
+    uintptr_t address = 0;
+    REQUIRE(from.send({&packet, 1}) == 1);
+    REQUIRE(receive_some(to, 1, [&](const RxPacket& received) {
+              REQUIRE(intact(received));
+              REQUIRE(received.buffer == kNoBuffer);
+              address = reinterpret_cast<uintptr_t>(received.payload);
+            }) == 1);
+    return address;
+  };
+  uintptr_t up = 0, down = 0;
+  for (uint32_t i = 0; i < 3 * kPlaces; ++i) {
+    const size_t offset = size_t{i % kPlaces} * size;
+    const uintptr_t up_now =
+        address_of(harness->link(0), harness->hub(), make_packet({0, i, size}, harness->link_place(0, i), 0));
+    const uintptr_t down_now =
+        address_of(harness->hub(), harness->link(0), make_packet({9, i, size}, harness->hub_place(i), harness->peers[0]));
+    if (i == 0) up = up_now, down = down_now;
+    REQUIRE(up_now == up + offset);
+    REQUIRE(down_now == down + offset);
+  }
+}
+
 CONFORMANCE_CASE(send__payload_outside_the_arena) {
   auto harness = make_harness(kind, {.links = 1});
   introduce(*harness, 1);

@@ -1,0 +1,203 @@
+"""gatund and ranks over RDMA, and what may go wrong: allreduce_test.py BIN. Runs in the emulated machine (machine.sh)."""
+
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "system"))
+import daemon_client  # noqa: E402
+from daemon_client import Daemon, environment, until  # noqa: E402
+
+daemon_client.BIN = sys.argv[1]
+LIBRARY = f"{daemon_client.BIN}/../lib/libgatun.so"
+RANK = pathlib.Path(__file__).with_name("allreduce_rank.py")
+SWITCH = "10.77.0.1"
+PORT = 7117
+RANKS = 3
+LIMIT_S = 60  # the machine is slow
+
+
+def run(command):
+    subprocess.run(command.split(), check=True)
+
+
+def setUpModule():
+    route_by_the_cable()
+
+
+def route_by_the_cable():
+    """Ranks find the switch from the other device's address, not from its own; the route is lost with the address."""
+    run(f"ip route replace local {SWITCH} dev veth0 table local src 10.77.0.2")
+
+
+def serve(*flags):
+    return Daemon("--listen", SWITCH, "--port", str(PORT), "--transport", "verbs", *flags)
+
+
+class Ranks:
+    """Ranks that sum without end until stop()."""
+
+    def __init__(self, prefix=(), **settings):
+        self.folder = tempfile.TemporaryDirectory(prefix="ranks")
+        self.processes = []
+        for rank in range(RANKS):
+            with open(f"{self.folder.name}/log.{rank}", "wb") as log:
+                settings = {"GATUN_ADDRESS": SWITCH, "GATUN_TRANSPORT": "verbs", **settings}
+                self.processes.append(subprocess.Popen(
+                    [*prefix, sys.executable, str(RANK), LIBRARY, str(rank), str(RANKS), self.folder.name],
+                    stderr=log, env=environment(**settings)))
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        for process in self.processes:
+            process.kill()
+            process.wait()
+        self.folder.cleanup()
+
+    def log(self, rank):
+        return pathlib.Path(f"{self.folder.name}/log.{rank}").read_text(encoding="utf-8")
+
+    def state(self, rank):
+        path = pathlib.Path(f"{self.folder.name}/state.{rank}")
+        number, way, failovers, *why = path.read_text(encoding="utf-8").split(" ", 3) if path.exists() else ("-1", "", "0")
+        return int(number), way, int(failovers), "".join(why)
+
+    def must_live(self):
+        for rank, process in enumerate(self.processes):
+            if process.poll() is not None:
+                raise AssertionError(f"rank {rank} ended: {self.log(rank)}")
+
+    def go_by(self, way, more=3):
+        """Until every rank has summed some more, all of it that way."""
+        begin = max(self.state(rank)[0] for rank in range(RANKS))
+
+        def summed():
+            self.must_live()
+            states = [self.state(rank) for rank in range(RANKS)]
+            return all(number >= begin + more and now == way for number, now, *_ in states)
+
+        try:
+            until(summed, f"sums by {way}", LIMIT_S)
+        except AssertionError as error:
+            raise AssertionError(f"{error}; {[self.state(r) for r in range(RANKS)]}; {self.log(0)}") from None
+
+    def stop(self):
+        pathlib.Path(f"{self.folder.name}/stop").touch()
+        for rank, process in enumerate(self.processes):
+            if process.wait(timeout=LIMIT_S) != 0:
+                raise AssertionError(f"rank {rank} failed: {self.log(rank)}")
+
+
+class Sums(unittest.TestCase):
+    def test_verbs__sums_and_leaves(self):
+        with serve() as daemon, Ranks() as ranks:
+            ranks.go_by("verbs")
+            self.assertIn("(0 by shm, 3 by verbs)", daemon.log())
+            ranks.stop()
+            until(lambda: daemon.counters()["jobs"] == 0, "the job is gone", LIMIT_S)
+            self.assertEqual(daemon.counters()["links"], 0)
+            self.assertEqual(daemon.counters()["invalid"], 0)
+
+    def test_verbs__large_chunks(self):
+        with serve(), Ranks(GATUN_PAYLOAD="1M", GATUN_WINDOW="2") as ranks:
+            ranks.go_by("verbs")
+            ranks.stop()
+
+    def test_verbs__beside_ranks_by_other_transports(self):
+        with Daemon("--listen", SWITCH, "--port", str(PORT)) as daemon:
+            for transport in ("verbs", "shm", "udp"):
+                with Ranks(GATUN_TRANSPORT=transport) as ranks:
+                    ranks.go_by(transport)
+                    ranks.stop()
+            self.assertTrue(daemon.alive())
+
+
+class Info(unittest.TestCase):
+    def test_info__lists_the_devices_with_their_addresses(self):
+        command = [f"{daemon_client.BIN}/gatun", "info", "-d"]
+        listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        for address, device in ((SWITCH, "rxe0"), ("10.77.0.2", "rxe1")):
+            line = next(line for line in listed.splitlines() if f" {device} (" in line)
+            self.assertIn("port 1 active, RoCE MTU 4096", line)
+            self.assertIn(f"] {address} RoCE v2 on port 1", line)
+
+
+class Faults(unittest.TestCase):
+    def test_rank__killed_is_named_and_the_daemon_serves_on(self):
+        with serve() as daemon:
+            with Ranks() as ranks:
+                ranks.go_by("verbs")
+                ranks.processes[1].kill()
+                for rank in (0, 2):
+                    self.assertNotEqual(ranks.processes[rank].wait(timeout=LIMIT_S), 0)
+                    self.assertIn("rank 1", ranks.log(rank))
+            with Ranks() as ranks:
+                ranks.go_by("verbs")
+                ranks.stop()
+            self.assertTrue(daemon.alive())
+
+    def test_daemon__killed_and_back(self):
+        with serve() as daemon, Ranks() as ranks:
+            ranks.go_by("verbs")
+            daemon.process.send_signal(signal.SIGKILL)
+            ranks.go_by("ring")
+            with serve():
+                ranks.go_by("verbs")
+                ranks.stop()
+
+    def test_port__down_and_up(self):
+        with serve() as daemon, Ranks() as ranks:
+            ranks.go_by("verbs")
+            run("ip link set veth0 down")
+            try:
+                ranks.go_by("ring")
+            finally:
+                run("ip link set veth0 up")
+                route_by_the_cable()
+            ranks.go_by("verbs")
+            ranks.stop()
+            self.assertTrue(daemon.alive())
+
+    def test_gid__at_another_place_in_the_table(self):
+        with serve():
+            run(f"ip addr del {SWITCH}/24 dev veth0")
+            run("ip addr add 10.77.9.9/24 dev veth0")
+            run(f"ip addr add {SWITCH}/24 dev veth0")
+            route_by_the_cable()
+            try:
+                with Ranks() as ranks:
+                    ranks.go_by("verbs")
+                    ranks.stop()
+            finally:
+                run("ip addr del 10.77.9.9/24 dev veth0")
+
+    def test_mtu__changes_under_a_job(self):
+        with serve() as daemon, Ranks() as ranks:
+            ranks.go_by("verbs")
+            for device in ("veth0", "veth1"):
+                run(f"ip link set {device} mtu 1500")
+            try:
+                ranks.go_by("verbs")  # by new queue pairs, if need be
+                ranks.stop()
+            finally:
+                for device in ("veth0", "veth1"):
+                    run(f"ip link set {device} mtu 4200")
+            self.assertTrue(daemon.alive())
+
+    def test_memlock__low_limit_is_named_and_the_ranks_go_on(self):
+        no_lock = ["setpriv", "--bounding-set=-ipc_lock", "--inh-caps=-ipc_lock",
+                   "sh", "-c", 'ulimit -l 64; exec "$@"', "sh"]
+        with serve(), Ranks(prefix=no_lock) as ranks:
+            ranks.go_by("ring")
+            self.assertTrue(any("may lock 64 KiB of memory" in ranks.log(rank) for rank in range(RANKS)), ranks.log(0))
+            ranks.stop()
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1] + sys.argv[2:], verbosity=2)
