@@ -25,6 +25,10 @@ def run(command):
     subprocess.run(command.split(), check=True)
 
 
+def info():
+    return subprocess.run([f"{daemon_client.BIN}/gatun", "info", "-d"], capture_output=True, text=True, check=True).stdout
+
+
 def setUpModule():
     route_by_the_cable()
 
@@ -120,8 +124,7 @@ class Sums(unittest.TestCase):
 
 class Info(unittest.TestCase):
     def test_info__lists_the_devices_with_their_addresses(self):
-        command = [f"{daemon_client.BIN}/gatun", "info", "-d"]
-        listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        listed = info()
         for address, device in ((SWITCH, "rxe0"), ("10.77.0.2", "rxe1")):
             line = next(line for line in listed.splitlines() if f" {device} (" in line)
             self.assertIn("port 1 active, RoCE MTU 4096", line)
@@ -177,17 +180,19 @@ class Faults(unittest.TestCase):
             finally:
                 run("ip addr del 10.77.9.9/24 dev veth0")
 
-    def test_mtu__changes_under_a_job(self):
-        with serve() as daemon, Ranks() as ranks:
-            ranks.go_by("verbs")
-            for device in ("veth0", "veth1"):
-                run(f"ip link set {device} mtu 1500")
+    # Not under a running job: this kernel's soft-RoCE then tries for ever to send frames that no longer fit, and the
+    # machine's only processor does nothing else.
+    def test_mtu__smaller_at_one_end(self):
+        with serve() as daemon:
+            run("ip link set veth1 mtu 1500")
             try:
-                ranks.go_by("verbs")  # by new queue pairs, if need be
-                ranks.stop()
+                for mtu in (1024, 4096):
+                    self.assertIn(f"RoCE MTU {mtu}", info())
+                with Ranks() as ranks:
+                    ranks.go_by("verbs")
+                    ranks.stop()
             finally:
-                for device in ("veth0", "veth1"):
-                    run(f"ip link set {device} mtu 4200")
+                run("ip link set veth1 mtu 4200")
             self.assertTrue(daemon.alive())
 
     def test_memlock__low_limit_is_named_and_the_ranks_go_on(self):
