@@ -128,7 +128,7 @@ void read(Reader& r, Mismatch& m) {
 }
 
 template <typename M>
-concept TextOnly = std::is_same_v<M, Refused> || std::is_same_v<M, Closing>;
+concept TextOnly = std::is_same_v<M, Refused> || std::is_same_v<M, Closing> || std::is_same_v<M, Waiting>;
 
 void write(Writer& w, const Lost& m) {
   w.u32(m.rank);
@@ -212,8 +212,9 @@ void read_alternative(size_t index, Reader& reader, Message* message) {
   }
 }
 
-constexpr const char* kNames[] = {"Join",  "Admit", "Ready", "Start",   "KeepAlive", "Report",  "Mismatch", "Leave",
-                                  "Abort", "Lost",  "Left",  "Refused", "Closing",   "Stalled", "Peers",    "Attach"};
+constexpr const char* kNames[] = {"Join",     "Admit",   "Ready", "Start",  "KeepAlive", "Report",
+                                  "Mismatch", "Leave",   "Abort", "Lost",   "Left",      "Refused",
+                                  "Closing",  "Stalled", "Peers", "Attach", "Waiting"};
 static_assert(std::size(kNames) == std::variant_size_v<Message>);
 
 }  // namespace
@@ -293,7 +294,8 @@ Parser::Next Parser::next(Message* message) {
   if (in.size() < 6) return Next::kMore;
   unsigned version = std::to_integer<unsigned>(in[4]), type = std::to_integer<unsigned>(in[5]);
   if (version != kVersion && type != kRefusedType) {
-    return fail("speaks control protocol " + std::to_string(version) + ", this is " + std::to_string(kVersion));
+    return fail("speaks control protocol " + std::to_string(version) + ", this is " + std::to_string(kVersion) +
+                ": install the same release of Gatun on all hosts");
   }
   if (in.size() < 4 + length) return Next::kMore;
   if (type == 0 || type > std::variant_size_v<Message>) {

@@ -15,10 +15,11 @@
 #include <vector>
 
 #include "protocols/contract.h"
+#include "protocols/time.h"
 
 namespace gatun::control {
 
-inline constexpr uint8_t kVersion = 1;  // grows with kWireVersion too: a job's ranks and switch speak both or neither
+inline constexpr uint8_t kVersion = 2;  // grows with kWireVersion too: a job's ranks and switch speak both or neither
 inline constexpr size_t kFrameBytesMax = 64 * 1024;  // length field's limit
 inline constexpr size_t kTextBytesMax = 4096;        // longer texts are cut by encode() and refused by the parser
 inline constexpr size_t kNameBytesMax = 128;         // job names, host names
@@ -139,8 +140,15 @@ struct Peers {
   std::vector<std::string> cards;
 };
 
+// Controller to every rank that joins, at once and then every kWaitingEvery until Start: I live, and this is what the job
+// waits for. Where it stops, the daemon is gone; where it goes on, a rank is.
+struct Waiting {
+  std::string text;  // "ranks 2, 3 of 4"
+};
+inline constexpr TimeNs kWaitingEvery = 500 * kMs;
+
 using Message = std::variant<Join, Admit, Ready, Start, KeepAlive, Report, Mismatch, Leave, Abort, Lost, Left, Refused,
-                             Closing, Stalled, Peers, Attach>;
+                             Closing, Stalled, Peers, Attach, Waiting>;
 
 const char* name(const Message& message);  // "Join"
 

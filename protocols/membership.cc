@@ -97,7 +97,7 @@ void Membership::on_malformed(ConnId conn, const std::string& why, TimeNs now) {
   refuse(conn, connection, "the peer at " + connection.peer + " " + why);
   if (!member) return;
   Job& job = *jobs_.at(handle);
-  if (job.state == Job::kJoining) return drop_joining(job, rank);
+  if (job.state == Job::kJoining) return drop_joining(job, rank, now);
   on_end(job, rank, "it " + why, nullptr, now);
 }
 
@@ -108,7 +108,7 @@ void Membership::on_close(ConnId conn, const std::string& why, TimeNs now) {
   connections_.erase(found);
   if (connection.state != Connection::kMember) return;
   Job& job = *jobs_.at(connection.job);
-  if (job.state == Job::kJoining) return drop_joining(job, connection.rank);
+  if (job.state == Job::kJoining) return drop_joining(job, connection.rank, now);
   on_end(job, connection.rank, "its connection closed without leave" + (why.empty() ? "" : " (" + why + ")"), nullptr, now);
 }
 
@@ -151,7 +151,9 @@ void Membership::on_join(ConnId id, Connection& connection, const Join& join, Ti
   connection.job = job->plan.job;
   connection.rank = join.rank;
   connection.close_at = kNever;
-  if (job->joined() == job->size()) plan(*job);
+  job->next_waiting = now + control::kWaitingEvery;
+  if (job->joined() == job->size()) return plan(*job);
+  say_waiting(*job, now);
 }
 
 // What is wrong with this message whatever the other ranks say; "" if nothing.
@@ -324,6 +326,7 @@ void Membership::on_ready(Job& job, Member& member, TimeNs now) {
   member.ready = true;
   if (!std::all_of(job.members.begin(), job.members.end(), [](const auto& m) { return m->ready; })) return;
   job.state = Job::kRunning;
+  job.next_waiting = kNever;
   for (auto& m : job.members) {
     m->heard = now;
     sends_.emplace_back(m->conn, control::Start{});
@@ -358,7 +361,7 @@ void Membership::leave(Job& job, uint32_t rank, TimeNs now) {
     return on_end(job, rank, "it left before the job had started", nullptr, now);
   connection.state = Connection::kDone;
   connection.close_at = now + config_.linger;
-  if (job.state == Job::kJoining) return drop_joining(job, rank);
+  if (job.state == Job::kJoining) return drop_joining(job, rank, now);
   member.left = true;
   free_name(job);
   if (std::all_of(job.members.begin(), job.members.end(), [](const auto& m) { return m->left; })) {
@@ -370,10 +373,12 @@ void Membership::leave(Job& job, uint32_t rank, TimeNs now) {
   std::erase_if(job.queries, [&](const Query& query) { return query.rank == rank || answer_query(job, query, now); });
 }
 
-// A rank that has not been admitted goes away: the others keep waiting, it may come again.
-void Membership::drop_joining(Job& job, uint32_t rank) {
+// A rank that has not been admitted goes away: the others are told and keep waiting, it may come again.
+void Membership::drop_joining(Job& job, uint32_t rank, TimeNs now) {
+  log("job " + quoted(job.plan.name) + ": " + job.members[rank]->text() + " went away while the job was joining");
   job.members[rank].reset();
-  if (job.joined() == 0) end_job(job.plan.job, 0);
+  if (job.joined() == 0) return end_job(job.plan.job, now);
+  say_waiting(job, now);
 }
 
 // From when its first rank has left, no operation of all ranks can begin: the others are on their way out, and the first may

@@ -150,11 +150,12 @@ class Membership {
   void on_ready(Job& job, Member& member, TimeNs now);
   void on_end(Job& job, uint32_t rank, const std::string& why, const control::Abort* aborted, TimeNs now);
   void leave(Job& job, uint32_t rank, TimeNs now);
-  void drop_joining(Job& job, uint32_t rank);
+  void drop_joining(Job& job, uint32_t rank, TimeNs now);
   void free_name(const Job& job);
   void end_job(uint32_t handle, TimeNs now);
   void refuse(ConnId id, Connection& connection, const std::string& text);
   void refuse_all(Job& job, const std::string& text);
+  void say_waiting(Job& job, TimeNs now);
   void send_others(const Job& job, uint32_t except, const control::Message& message);
   void log(std::string line) { logs_.push_back(std::move(line)); }
 

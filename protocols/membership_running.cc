@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "protocols/membership_state.h"
+#include "protocols/words.h"
 
 namespace gatun {
 namespace {
@@ -128,11 +129,11 @@ bool Membership::answer_query(Job& job, const Query& query, TimeNs now) {
     const Member& member = *job.members[query.ranks[i]];
     text += (i == 0 ? "" : "; ") + member.text();
     if (member.left) {
-      text += ", which has left the job after " + std::to_string(member.started) + " operations";
+      text += ", which has left the job after " + counted(member.started, "operation");
     } else if (member.heard < query.asked) {
       text += ", which does not answer and was last heard " + spell_time(now - member.heard) + " ago";
     } else if (member.started <= number) {
-      text += ", which has started only " + std::to_string(member.started) + " operations, against " +
+      text += ", which has started only " + counted(member.started, "operation") + ", against " +
               std::to_string(job.members[query.rank]->started) + " of rank " + std::to_string(query.rank);
     } else if (member.finished > number) {
       text += ", which has finished it";
@@ -157,6 +158,7 @@ void Membership::on_timer(TimeNs now) {
       job.collections.pop_front();
     }
     if (job.next_keepalive <= now) keep_alive(job, now);
+    if (job.next_waiting <= now) say_waiting(job, now);
   }
 }
 
@@ -223,6 +225,18 @@ void Membership::keep_alive(Job& job, TimeNs now) {
   send_others(job, UINT32_MAX, control::KeepAlive{});
 }
 
+// The sign of life for ranks that wait for the start.
+void Membership::say_waiting(Job& job, TimeNs now) {
+  job.next_waiting = now + control::kWaitingEvery;
+  std::vector<uint32_t> ranks;
+  for (uint32_t rank = 0; rank < job.size(); ++rank) {
+    const auto& member = job.members[rank];
+    if (!member || (job.state != Job::kJoining && !member->ready)) ranks.push_back(rank);
+  }
+  const std::string whom = name_ranks(ranks) + " of " + std::to_string(job.size());
+  send_others(job, UINT32_MAX, control::Waiting{job.state == Job::kJoining ? whom : "the data path of " + whom});
+}
+
 std::vector<Membership::JobState> Membership::job_states() const {
   std::vector<JobState> states;
   for (const auto& [handle, job] : jobs_) {
@@ -245,7 +259,7 @@ TimeNs Membership::poll_timer() const {
   TimeNs next = kNever;
   for (const auto& [id, connection] : connections_) next = std::min(next, connection.close_at);
   for (const auto& [handle, job] : jobs_) {
-    next = std::min(next, job->next_keepalive);
+    next = std::min({next, job->next_keepalive, job->next_waiting});
     if (job->state == Job::kProving) next = std::min(next, job->ready_deadline);
     for (const auto& member : job->members) {
       if (member && job->state == Job::kJoining) next = std::min(next, member->join_deadline);

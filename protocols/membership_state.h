@@ -61,6 +61,7 @@ struct Membership::Job {
   std::vector<std::optional<Member>> members;  // by rank
   TimeNs ready_deadline = kNever;
   TimeNs next_keepalive = kNever;
+  TimeNs next_waiting = kNever;  // until it runs
   std::deque<Collection> collections;
   std::deque<control::Mismatch> answered;  // the last texts, for ranks that report late
   std::vector<Query> queries;              // at most one per rank

@@ -16,7 +16,7 @@
 
 namespace gatun::mesh_wire {
 
-inline constexpr uint8_t kVersion = 1;
+inline constexpr uint8_t kVersion = 2;
 inline constexpr size_t kTextBytesMax = 4096;  // longer texts are cut
 
 // I am at this operation on the ring.

@@ -4,6 +4,7 @@
 
 #include "protocols/mutation.h"
 #include "protocols/seq.h"
+#include "protocols/words.h"
 
 namespace gatun {
 namespace {
@@ -230,7 +231,7 @@ std::string PathAgreement::mismatch() const {
 void PathAgreement::check_left() {
   for (const Peer& peer : peers_) {
     if (!(state_ == State::kFrozen ? peer.ended : peer.left) || !awaited(peer)) continue;
-    std::string text = peer.name + " has left after " + std::to_string(peer.left_ordinal) + " operations; ";
+    std::string text = peer.name + " has left after " + counted(peer.left_ordinal, "operation") + "; ";
     text += state_ == State::kFrozen ? "the switch was given up before all had their results (" + why_ + ")"
                                      : describe(announce_.contract) + " waits for it";
     return fail(Code::kRankLost, text);

@@ -6,6 +6,7 @@
 #include <bit>
 #include <cstdlib>
 
+#include "host/base/os.h"
 #include "protocols/aggregator.h"
 #include "protocols/worker.h"
 
@@ -71,6 +72,14 @@ bool parse_listen(std::string_view text, SettingValues* values) {
   return true;
 }
 
+// A port is needed: the default would hide that the address is something else.
+bool parse_rendezvous(std::string_view text, SettingValues* values) {
+  std::string host;
+  uint16_t port = 0;
+  if (!split_address(std::string(text), 0, &host, &port).ok() || host.empty() || port == 0) return false;
+  return parse_text(text, 255, &values->rendezvous);
+}
+
 bool parse_metrics(std::string_view text, SettingValues* values) {
   if (text != "off") return parse_text(text, 255, &values->metrics);
   values->metrics.clear();
@@ -99,9 +108,8 @@ constexpr Settings::Row kTable[] = {
      [](Text t, Values* v) {
        return parse_choice(t, {"ring", "exact", "off"}, &v->fallback);
      }},
-    {"rendezvous", "127.0.0.1:7119", "host:port of rank 0",
-     "where ranks meet that find no switch and were given no store",
-     [](Text t, Values* v) { return parse_text(t, 255, &v->rendezvous); }},
+    {"rendezvous", "127.0.0.1:7119", "host:port of rank 0", "where ranks meet that find no switch and were given no store",
+     parse_rendezvous},
     {"detect", "500ms", "a time such as 500ms, at least 10ms",
      "a switch that answers nothing for this long is taken for dead",
      [](Text t, Values* v) { return parse_time(t, 10 * kMs, &v->detect); }},

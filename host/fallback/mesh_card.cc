@@ -12,7 +12,7 @@
 namespace gatun {
 namespace {
 
-constexpr const char* kCardVersion = "gatun-card-1";
+constexpr const char* kCardVersion = "gatun-card-2";
 constexpr size_t kCookieDigits = 32;
 constexpr uint16_t kAnyPort = 7117;  // of `towards` without a port: only its route matters
 

@@ -19,15 +19,17 @@ namespace {
 // HELLO: magic, u8 version, u8 kind, u16 0, u32 rank of the sender, u32 rank it wants, u32 ranks, cookie of rank 0's card.
 // ANSWER: magic, u8 version, 3 bytes 0, u32 own rank, cookie of one's own card.
 constexpr char kMagic[] = "gatunmsh";
-constexpr uint8_t kVersion = 1;
+constexpr uint8_t kVersion = 2;
 constexpr size_t kMagicBytes = 8, kCookieBytes = 32;
 constexpr size_t kHelloBytes = kMagicBytes + 4 + 12 + kCookieBytes;
 constexpr size_t kAnswerBytes = kMagicBytes + 4 + 4 + kCookieBytes;
-enum Kind : uint8_t { kMessages = 0, kBulk = 1, kKinds = 2 };
+enum Kind : uint8_t { kMessages = 0, kBulk = 1, kKinds = 2, kLooks = kKinds };
 
 constexpr TimeNs kStrangerPatience = 5 * kSecond;  // for a HELLO; a rank sends it with its connection
 constexpr size_t kPendingMax = 256;                // connections without a HELLO; the oldest gives way
 constexpr TimeNs kRetry = 50 * kMs;
+constexpr TimeNs kLook = 500 * kMs;    // at higher ranks, which ought to call: do they still listen?
+constexpr TimeNs kGone = 2 * kSecond;  // a rank listens before it tells its card, and as long as it needs its mesh
 constexpr int kNoDescriptorsMs = 10;
 
 constexpr int kKeepIdleSeconds = 5, kKeepIntervalSeconds = 3, kKeepProbes = 5;
@@ -53,6 +55,10 @@ class Setup {
     for (uint32_t peer = 0; peer < rank; ++peer) {
       for (uint8_t kind = 0; kind < kKinds; ++kind) calls_.push_back({peer, kind});
     }
+    const TimeNs look_at = now_ns() + kLook;
+    for (uint32_t peer = rank + 1; peer < cards.size(); ++peer) {
+      calls_.push_back({.peer = peer, .kind = kLooks, .retry_at = look_at});
+    }
   }
 
   Result<MeshConnections> run() {
@@ -61,8 +67,10 @@ class Setup {
       for (Call& call : calls_) {
         if (call.state == Call::kIdle && now >= call.retry_at) start(call);
       }
-      std::erase_if(calls_, [&](Call& call) { return call.state == Call::kDone; });
+      std::erase_if(calls_,
+                    [&](Call& call) { return call.state == Call::kDone || (call.kind == kLooks && here(call.peer)); });
       if (missing().empty()) return MeshConnections{std::move(ready_[kMessages]), std::move(ready_[kBulk])};
+      if (const Call* call = gone(now)) return died(*call);
       if (now >= deadline_) return timeout();
       const TimeNs oldest = now - kStrangerPatience;
       std::erase_if(pending_, [&](Pending& pending) { return pending.since <= oldest; });
@@ -77,6 +85,7 @@ class Setup {
     uint8_t kind = 0;
     enum State { kIdle, kConnecting, kAnswer, kDone } state = kIdle;
     TimeNs retry_at = 0;
+    TimeNs refused_since = kNever;
     Fd fd;
     std::array<std::byte, kAnswerBytes> answer{};
     size_t got = 0;
@@ -157,6 +166,13 @@ class Setup {
   }
 
   void greet(Call& call) {
+    if (call.kind == kLooks) {  // it lives
+      call.fd.reset();
+      call.state = Call::kIdle;
+      call.refused_since = kNever;
+      call.retry_at = now_ns() + kLook;
+      return;
+    }
     std::array<std::byte, kHelloBytes> hello{};
     std::byte* at = hello.data();
     std::memcpy(at, kMagic, kMagicBytes);
@@ -176,6 +192,8 @@ class Setup {
     call.last_trouble = error == EPROTO       ? "something else answers there"
                         : error == ECONNRESET ? "it was turned away"
                                               : strerror_r(error, buffer, sizeof buffer);
+    if (error != ECONNREFUSED) call.refused_since = kNever;
+    if (error == ECONNREFUSED) call.refused_since = std::min(call.refused_since, now_ns());
     call.fd.reset();
     call.state = Call::kIdle;
     call.retry_at = now_ns() + kRetry;
@@ -239,12 +257,26 @@ class Setup {
 
   // --- the end ---
 
+  bool here(uint32_t peer) const { return ready_[kMessages][peer].valid() && ready_[kBulk][peer].valid(); }
+
   std::vector<uint32_t> missing() const {
     std::vector<uint32_t> ranks;
     for (uint32_t peer = 0; peer < cards_.size(); ++peer) {
-      if (peer != rank_ && (!ready_[kMessages][peer].valid() || !ready_[kBulk][peer].valid())) ranks.push_back(peer);
+      if (peer != rank_ && !here(peer)) ranks.push_back(peer);
     }
     return ranks;
+  }
+
+  const Call* gone(TimeNs now) const {
+    const auto dead = [&](const Call& call) { return call.refused_since != kNever && now >= call.refused_since + kGone; };
+    const auto found = std::find_if(calls_.begin(), calls_.end(), dead);
+    return found == calls_.end() ? nullptr : &*found;
+  }
+
+  Status died(const Call& call) const {
+    const MeshCard& card = cards_[call.peer];
+    return {Code::kRankLost, card.text(call.peer) + " has died while the ranks connect with each other: nobody listens at " +
+                                 card.endpoint.text() + " any more"};
   }
 
   Status timeout() const {

@@ -25,9 +25,9 @@ constexpr TimeNs kWaitMax = 1000 * kSecond;
 
 class ServerStore : public Store {
  public:
-  ServerStore(Fd listener, const std::string& job, uint32_t ranks, TimeNs deadline)
-      : server_(std::move(listener), job, ranks), deadline_(deadline) {}
-  ~ServerStore() override { server_.wait_for_ranks(deadline_); }
+  ServerStore(Fd listener, const std::string& job, uint32_t ranks, TimeNs deadline, const std::atomic<bool>* stop)
+      : server_(std::move(listener), job, ranks), deadline_(deadline), stop_(stop) {}
+  ~ServerStore() override { server_.wait_for_ranks(deadline_, stop_); }
 
   Status set(const std::string& key, const std::string& value) override {
     server_.set(key, value);
@@ -42,6 +42,7 @@ class ServerStore : public Store {
  private:
   RendezvousServer server_;
   const TimeNs deadline_;
+  const std::atomic<bool>* stop_;
 };
 
 bool wait_ready(int fd, short events, TimeNs deadline) {
@@ -192,7 +193,7 @@ void pause_before_retry(TimeNs deadline) {
 }  // namespace
 
 Result<std::unique_ptr<Store>> open_rendezvous(const std::string& address, const std::string& job, uint32_t rank,
-                                               uint32_t ranks, TimeNs deadline) {
+                                               uint32_t ranks, TimeNs deadline, const std::atomic<bool>* stop) {
   Result<std::vector<Endpoint>> endpoints = resolve(address, kDefaultPort);
   if (!endpoints.ok()) return endpoints.status();
   Status known;
@@ -201,14 +202,17 @@ Result<std::unique_ptr<Store>> open_rendezvous(const std::string& address, const
     if (rank == 0) {
       Result<Fd> listener = listen_at(endpoints.value());
       if (listener.ok()) {
-        return std::unique_ptr<Store>(std::make_unique<ServerStore>(std::move(listener.value()), job, ranks, deadline));
+        return std::unique_ptr<Store>(
+            std::make_unique<ServerStore>(std::move(listener.value()), job, ranks, deadline, stop));
       }
       failed = listener.status();
     } else {
       auto store = std::make_unique<ClientStore>(address);
-      failed = store->join(endpoints.value(), job, rank, ranks, deadline);
+      const TimeNs until = stop ? std::min(deadline, now_ns() + kAnswerMax / 2) : deadline;
+      failed = store->join(endpoints.value(), job, rank, ranks, until);
       if (failed.ok()) return std::unique_ptr<Store>(std::move(store));
     }
+    if (stop && stop->load()) return Status(Code::kAborted, "the rendezvous was called off");
     const bool in_time = now_ns() < deadline;
     if (in_time || known.ok()) known = std::move(failed);  // an attempt that the deadline cut short says nothing
     if (in_time) {

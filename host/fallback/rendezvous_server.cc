@@ -21,6 +21,7 @@ constexpr size_t kStrangersMax = 256;
 constexpr size_t kStrangerBytesMax = 8192;    // of a HELLO
 constexpr size_t kStoredBytesMax = 64 << 20;  // of all keys and values together
 constexpr TimeNs kFarewell = 1 * kSecond;
+constexpr TimeNs kLookAtStop = 100 * kMs;
 constexpr TimeNs kFarAway = 3600 * kSecond;
 
 std::chrono::nanoseconds until(TimeNs deadline) {
@@ -69,11 +70,15 @@ bool RendezvousServer::get(const std::string& key, TimeNs deadline, std::string*
   }
 }
 
-void RendezvousServer::wait_for_ranks(TimeNs deadline) {
+void RendezvousServer::wait_for_ranks(TimeNs deadline, const std::atomic<bool>* stop) {
+  const auto stopped = [&] { return stop && stop->load(); };
+  const auto wait = [&](std::unique_lock<std::mutex>& lock, TimeNs end) {
+    changed_.wait_for(lock, until(stop ? std::min(end, now_ns() + kLookAtStop) : end));
+  };
   std::unique_lock lock(mutex_);
-  while (left_.size() + 1 < ranks_ && now_ns() < deadline) changed_.wait_for(lock, until(deadline));
+  while (!stopped() && left_.size() + 1 < ranks_ && now_ns() < deadline) wait(lock, deadline);
   const TimeNs last = std::max(deadline, now_ns()) + kFarewell;
-  while (left_.size() < came_.size() && now_ns() < last) changed_.wait_for(lock, until(last));
+  while (!stopped() && left_.size() < came_.size() && now_ns() < last) wait(lock, last);
 }
 
 void RendezvousServer::loop() {
@@ -192,7 +197,8 @@ bool RendezvousServer::hello(Client& client, std::span<const std::byte> frame) {
   std::string why;
   std::lock_guard lock(mutex_);
   if (version != wire::kVersion) {
-    why = "it is of another version of Gatun";
+    why = "it speaks version " + std::to_string(version) + " of the rendezvous, rank 0 speaks " +
+          std::to_string(wire::kVersion) + ": install the same release of Gatun on all hosts";
   } else if (job != job_) {
     why = "it serves job '" + job_ + "'";
   } else if (ranks != ranks_) {

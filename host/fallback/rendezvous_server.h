@@ -2,6 +2,7 @@
 // one, or too much are closed and harm nobody; the values are kept until the server ends.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <list>
 #include <map>
@@ -25,8 +26,8 @@ class RendezvousServer {
   void set(const std::string& key, const std::string& value);
   bool get(const std::string& key, TimeNs deadline, std::string* value);
   // Until every other rank has come and gone. Those that came may take a little longer than the deadline: they ask who has
-  // not.
-  void wait_for_ranks(TimeNs deadline);
+  // not. Not for long after *stop is set (null: never).
+  void wait_for_ranks(TimeNs deadline, const std::atomic<bool>* stop);
 
  private:
   struct Client {

@@ -19,7 +19,7 @@
 namespace gatun::rendezvous_wire {
 
 inline constexpr std::string_view kMagic = "gatun rendezvous";
-inline constexpr uint8_t kVersion = 1;
+inline constexpr uint8_t kVersion = 2;
 inline constexpr size_t kLengthBytes = 4;
 inline constexpr size_t kValueBytesMax = 60'000;
 inline constexpr size_t kFrameBytesMax = kValueBytesMax + kFieldTextBytesMax + 16;

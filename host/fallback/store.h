@@ -4,6 +4,7 @@
 // `rendezvous` for as long as the ranks need to meet, and the controller's PEERS message, which needs no store.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <string>
 #include <vector>
@@ -23,12 +24,14 @@ class Store {
 
 // Rank 0 listens at `address` ("host:port"), the others connect to it; all ranks give the same job name, which keeps jobs
 // apart that use the address one after the other (a busy address is tried again until the deadline). Destruction on rank 0
-// waits, bounded by the deadline, until every other rank has read all that it wanted.
+// waits, bounded by the deadline, until every other rank has read all that it wanted. Soon after *stop is set (null: never)
+// all of it returns kAborted, and the destruction waits for nobody.
 Result<std::unique_ptr<Store>> open_rendezvous(const std::string& address, const std::string& job, uint32_t rank,
-                                               uint32_t ranks, TimeNs deadline);
+                                               uint32_t ranks, TimeNs deadline, const std::atomic<bool>* stop = nullptr);
 
-// Every rank gives a text and gets those of all, by rank. kTimeout names the ranks that did not come.
+// Every rank gives a text and gets those of all, by rank. kTimeout names the ranks that did not come; kAborted: *stop was
+// set.
 Result<std::vector<std::string>> exchange(Store& store, const std::string& prefix, uint32_t rank, uint32_t ranks,
-                                          const std::string& mine, TimeNs deadline);
+                                          const std::string& mine, TimeNs deadline, const std::atomic<bool>* stop = nullptr);
 
 }  // namespace gatun

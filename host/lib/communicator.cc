@@ -9,6 +9,7 @@ namespace gatun {
 namespace {
 
 constexpr TimeNs kStartingGrace = 1 * kSecond;  // a daemon started together with us listens by then
+constexpr TimeNs kMeetAfter = 2 * kSecond;      // at a switch that still waits for ranks
 constexpr TimeNs kMeshWithin = 10 * kSecond;    // behind the join: the ranks are there already
 constexpr TimeNs kDrain = 1 * kSecond;          // what is pending at the end has so long
 constexpr TimeNs kSeekFirst = 200 * kMs;        // between two looks for a switch, doubled up to
@@ -20,7 +21,9 @@ constexpr TimeNs kSteady = 10 * kSecond;  // one that is lost sooner is left alo
 }  // namespace
 
 Communicator::Communicator(Config config)
-    : config_(std::move(config)), log_("gatun[" + std::to_string(config_.rank) + "]", log_level(config_.settings.log)) {}
+    : config_(std::move(config)),
+      log_("gatun[" + std::to_string(config_.rank) + "] job '" + config_.settings.job + "'",
+           log_level(config_.settings.log)) {}
 
 Result<std::unique_ptr<Communicator>> Communicator::create(Config config) {
   std::unique_ptr<Communicator> communicator(new Communicator(std::move(config)));
@@ -49,8 +52,9 @@ Result<std::unique_ptr<ControlConnection>> Communicator::reach_switch(TimeNs gra
   return ControlConnection::connect(config_.settings.address, deadline, grace);
 }
 
-// How the ranks meet: by the caller's store if there is one, else by the controller, else by the rendezvous of rank 0. With
-// a store or rendezvous the mesh comes first, and then all try the switch or none does. In every case they agree at the end.
+// How the ranks meet: by the caller's store if there is one, else by the controller or the rendezvous of rank 0, whichever
+// has all cards first. With a store the mesh comes first, and then all try the switch or none does. In every case they agree
+// at the end.
 Status Communicator::connect() {
   const SettingValues& settings = config_.settings;
   const TimeNs deadline = now_ns() + settings.join_timeout;
@@ -63,34 +67,30 @@ Status Communicator::connect() {
   }
   const std::string card = fallback ? listener->card().encode() : "";
 
+  Meeting meeting({.address = settings.rendezvous,
+                   .job = settings.job,
+                   .rank = config_.rank,
+                   .ranks = config_.ranks,
+                   .card = card,
+                   .deadline = deadline,
+                   .warn_every = settings.stall_warning,
+                   .log = &log_});
   Status no_switch;
   std::unique_ptr<SwitchPath> path;
   std::unique_ptr<Ring> ring;
   std::vector<std::string> cards;
   if (fallback && config_.store) {
-    Result<std::unique_ptr<ControlConnection>> reached = reach_switch(0, deadline);
-    no_switch = reached.status();
-    if (no_switch.code() == Code::kInvalidArgument) return no_switch;
-    Result<std::unique_ptr<Ring>> made = meet(std::move(listener), card, no_switch, deadline);
-    if (!made.ok()) return made.status();
-    ring = std::move(made.value());
-    Result<bool> all = ring->all_same(reached.ok() ? 1 : 2 + config_.rank, deadline);
-    if (!all.ok()) return all.status();
-    if (all.value()) {
-      no_switch = join_switch(std::move(reached.value()), "", deadline, &path, &cards);
-    } else if (reached.ok()) {
-      no_switch = Status(Code::kSwitchLost, "not every rank reaches the switch");
-    }
+    if (Status status = meet_by_store(&listener, card, deadline, &ring, &path, &no_switch); !status.ok()) return status;
   } else {
-    no_switch = meet_at_switch(card, deadline, &path, &cards);
+    if (Status status = fallback ? meeting.start(kMeetAfter) : Status(); !status.ok()) return status;
+    no_switch = meet_at_switch(card, deadline, fallback ? &meeting : nullptr, &path, &cards);
     const bool gone = cards.empty() && (no_switch.code() == Code::kSwitchLost || no_switch.code() == Code::kSystem);
     if (!path && (!fallback || (!gone && cards.size() != config_.ranks))) return no_switch;
+    if (!path) meeting.hurry();  // a rank that has the cards goes there for those that have not
     if (!path && gone) {
-      log_.info("no switch yet: meeting the other ranks of job '%s' at %s (GATUN_RENDEZVOUS)", settings.job.c_str(),
-                settings.rendezvous.c_str());
-      Result<std::unique_ptr<Ring>> made = meet(std::move(listener), card, no_switch, deadline);
-      if (!made.ok()) return made.status();
-      ring = std::move(made.value());
+      Result<std::vector<std::string>> met = meet_without_switch(meeting, no_switch);
+      if (!met.ok()) return met.status();
+      cards = std::move(met.value());
     }
   }
   if (fallback && !ring) {
@@ -111,55 +111,74 @@ Status Communicator::connect() {
   return start_lane(std::move(path), std::move(ring), no_switch.message());
 }
 
-// The ranks meet at the controller, which tells them their cards. One that dies before it has done so may be started again
-// at once; looking a second time brings those together who had waited and those who come then.
-Status Communicator::meet_at_switch(const std::string& card, TimeNs deadline, std::unique_ptr<SwitchPath>* path,
-                                    std::vector<std::string>* cards) {
+Status Communicator::meet_by_store(std::unique_ptr<MeshListener>* listener, const std::string& card, TimeNs deadline,
+                                   std::unique_ptr<Ring>* ring, std::unique_ptr<SwitchPath>* path, Status* no_switch) {
+  Result<std::unique_ptr<ControlConnection>> reached = reach_switch(0, deadline);
+  *no_switch = reached.status();
+  if (no_switch->code() == Code::kInvalidArgument) return *no_switch;
+  Result<std::vector<std::string>> cards =
+      exchange(*config_.store, "gatun/" + config_.settings.job, config_.rank, config_.ranks, card, deadline);
+  if (!cards.ok()) return cards.status();
+  Result<std::unique_ptr<Ring>> made = make_ring(std::move(*listener), cards.value(), deadline);
+  if (!made.ok()) return made.status();
+  *ring = std::move(made.value());
+  Result<bool> all = (*ring)->all_same(reached.ok() ? 1 : 2 + config_.rank, deadline);
+  if (!all.ok()) return all.status();
+  if (all.value()) {
+    *no_switch = join_switch(std::move(reached.value()), "", deadline, &stop_, path, &cards.value());
+  } else if (reached.ok()) {
+    *no_switch = Status(Code::kSwitchLost, "not every rank reaches the switch");
+  }
+  return {};
+}
+
+// The ranks meet at the controller, which tells them their cards, unless the rendezvous (null: none) has them first. One
+// that dies before it has done so may be started again at once: hence a second look.
+Status Communicator::meet_at_switch(const std::string& card, TimeNs deadline, Meeting* meeting,
+                                    std::unique_ptr<SwitchPath>* path, std::vector<std::string>* cards) {
   Status status;
   for (int look = 0; look < 2; ++look) {
     Result<std::unique_ptr<ControlConnection>> reached = reach_switch(config_.store ? 0 : kStartingGrace, deadline);
     if (!reached.ok()) return status.ok() ? reached.status() : status;
-    status = join_switch(std::move(reached.value()), card, deadline, path, cards);
-    if (config_.settings.fallback == "off" || status.code() != Code::kSwitchLost || !cards->empty()) break;
+    status = join_switch(std::move(reached.value()), card, deadline, meeting ? &meeting->met() : &stop_, path, cards);
+    if (!meeting || !cards->empty()) break;
+    if (status.code() == Code::kAborted && meeting->met()) return {Code::kSwitchLost, "not every rank reaches the switch"};
+    if (status.code() != Code::kSwitchLost) break;
+    meeting->hurry();
   }
   return status;
 }
 
 Status Communicator::join_switch(std::unique_ptr<ControlConnection> connection, const std::string& card, TimeNs deadline,
-                                 std::unique_ptr<SwitchPath>* path, std::vector<std::string>* cards) {
-  Result<std::unique_ptr<SwitchPath>> joined = SwitchPath::join(path_config(card), std::move(connection), deadline, cards);
+                                 const std::atomic<bool>* stop, std::unique_ptr<SwitchPath>* path,
+                                 std::vector<std::string>* cards) {
+  SwitchPath::Config config = path_config(card, stop);
+  const TimeNs warn_at = config_.settings.stall_warning == 0 ? kNever : now_ns() + config_.settings.stall_warning;
+  config.on_waiting = [this, warn_at, said = std::string()](const std::string& text) mutable {
+    if (now_ns() < warn_at || text == said) return;
+    log_.warn("the switch at %s waits for %s", config_.settings.address.c_str(), text.c_str());
+    said = text;
+  };
+  Result<std::unique_ptr<SwitchPath>> joined = SwitchPath::join(config, std::move(connection), deadline, cards);
   if (joined.ok()) *path = std::move(joined.value());
   return joined.status();
 }
 
-// Without the controller: by the caller's store or the rendezvous.
-Result<std::unique_ptr<Ring>> Communicator::meet(std::unique_ptr<MeshListener> listener, const std::string& card,
-                                                 const Status& no_switch, TimeNs deadline) const {
-  const SettingValues& settings = config_.settings;
-  std::unique_ptr<Store> rendezvous;
-  if (!config_.store) {
-    Result<std::unique_ptr<Store>> opened =
-        open_rendezvous(settings.rendezvous, settings.job, config_.rank, config_.ranks, deadline);
-    if (!opened.ok()) {
-      return Status(opened.status().code(),
-                    std::string(no_switch.message()) + "; and without a switch: " + opened.status().message());
-    }
-    rendezvous = std::move(opened.value());
-  }
-  Store& store = config_.store ? *config_.store : *rendezvous;
-  Result<std::vector<std::string>> cards =
-      exchange(store, "gatun/" + settings.job, config_.rank, config_.ranks, card, deadline);
-  if (!cards.ok()) return cards.status();
-  return make_ring(std::move(listener), cards.value(), deadline);
+Result<std::vector<std::string>> Communicator::meet_without_switch(Meeting& meeting, const Status& no_switch) const {
+  log_.info("no switch yet: meeting the other ranks at %s (GATUN_RENDEZVOUS)", config_.settings.rendezvous.c_str());
+  Result<std::vector<std::string>> cards = meeting.wait();
+  if (cards.ok()) return cards;
+  return Status(cards.status().code(),
+                std::string(no_switch.message()) + "; and without a switch: " + cards.status().message());
 }
 
-SwitchPath::Config Communicator::path_config(const std::string& card) const {
+SwitchPath::Config Communicator::path_config(const std::string& card, const std::atomic<bool>* stop) const {
   return {.settings = &config_.settings,
           .rank = config_.rank,
           .ranks = config_.ranks,
           .card = card,
           .retain = config_.settings.fallback != "off",
-          .stop = &stop_,
+          .stop = stop,
           .wrap = config_.wrap};
 }
 
@@ -207,7 +226,7 @@ void Communicator::seek() {
     Status status = connection.status();
     if (connection.ok()) {
       std::vector<std::string> cards;
-      SwitchPath::Config config = path_config("");
+      SwitchPath::Config config = path_config("", &stop_);
       config.failovers = static_cast<uint32_t>(lane_->stats().failovers);
       Result<std::unique_ptr<SwitchPath>> path =
           SwitchPath::join(config, std::move(connection.value()), now + kSeekJoin, &cards);

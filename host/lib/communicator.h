@@ -15,6 +15,7 @@
 #include "host/fallback/store.h"
 #include "host/lib/attach.h"
 #include "host/lib/lane.h"
+#include "host/lib/meeting.h"
 
 namespace gatun {
 
@@ -59,15 +60,16 @@ class Communicator final {
   explicit Communicator(Config config);
   Status connect();
   Result<std::unique_ptr<ControlConnection>> reach_switch(TimeNs grace, TimeNs deadline) const;
-  Status meet_at_switch(const std::string& card, TimeNs deadline, std::unique_ptr<SwitchPath>* path,
+  Status meet_by_store(std::unique_ptr<MeshListener>* listener, const std::string& card, TimeNs deadline,
+                       std::unique_ptr<Ring>* ring, std::unique_ptr<SwitchPath>* path, Status* no_switch);
+  Status meet_at_switch(const std::string& card, TimeNs deadline, Meeting* meeting, std::unique_ptr<SwitchPath>* path,
                         std::vector<std::string>* cards);
   Status join_switch(std::unique_ptr<ControlConnection> connection, const std::string& card, TimeNs deadline,
-                     std::unique_ptr<SwitchPath>* path, std::vector<std::string>* cards);
-  Result<std::unique_ptr<Ring>> meet(std::unique_ptr<MeshListener> listener, const std::string& card,
-                                     const Status& no_switch, TimeNs deadline) const;
+                     const std::atomic<bool>* stop, std::unique_ptr<SwitchPath>* path, std::vector<std::string>* cards);
+  Result<std::vector<std::string>> meet_without_switch(Meeting& meeting, const Status& no_switch) const;
   Result<std::unique_ptr<Ring>> make_ring(std::unique_ptr<MeshListener> listener, const std::vector<std::string>& cards,
                                           TimeNs deadline) const;
-  SwitchPath::Config path_config(const std::string& card) const;
+  SwitchPath::Config path_config(const std::string& card, const std::atomic<bool>* stop) const;
   Status start_lane(std::unique_ptr<SwitchPath> path, std::unique_ptr<Ring> ring, const std::string& why);
   void seek();
   bool pause(TimeNs duration);

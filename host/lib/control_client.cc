@@ -40,14 +40,30 @@ void ControlClient::stop() {
   thread_.join();
 }
 
+// The next message before the start. A living controller says again and again what the job waits for.
+Status ControlClient::hear(control::Message* message, TimeNs deadline) {
+  while (true) {
+    const TimeNs silent = patience_.silence == kNever ? kNever : now_ns() + patience_.silence;
+    Status status = connection_->wait_message(message, std::min(deadline, silent), patience_.stop);
+    if (status.code() == Code::kTimeout && silent < deadline) {
+      return {Code::kSwitchLost, "gatund at " + connection_->name() + " takes connections and says nothing for " +
+                                     format_duration(patience_.silence) + ": it is stopped, or hangs"};
+    }
+    const auto* waiting = status.ok() ? std::get_if<control::Waiting>(message) : nullptr;
+    if (!waiting) return status;
+    waits_for_ = waiting->text;
+    if (patience_.on_waiting) patience_.on_waiting(waits_for_);
+  }
+}
+
 Result<control::Admit> ControlClient::join(const control::Join& request, TimeNs deadline, std::vector<std::string>* cards) {
   if (Status status = connection_->write(request); !status.ok()) return status;
   while (true) {
     control::Message message;
-    Status status = connection_->wait_message(&message, deadline, stop_join_);
+    Status status = hear(&message, deadline);
     if (status.code() == Code::kTimeout) {
       return Status(Code::kTimeout, "job '" + request.job + "' did not start in time: gatund at " + connection_->name() +
-                                        " still waits for other ranks, or does not answer");
+                                        (waits_for_.empty() ? " does not answer" : " waits for " + waits_for_));
     }
     if (status.ok()) status = end_of_job(message);
     if (!status.ok()) return status;
@@ -60,7 +76,7 @@ Result<std::string> ControlClient::attach(uint8_t lane, const std::string& card,
   Status status = connection_->write(control::Attach{lane, card});
   while (status.ok()) {
     control::Message message;
-    status = connection_->wait_message(&message, deadline, stop_join_);
+    status = hear(&message, deadline);
     if (status.code() == Code::kTimeout) {
       return Status(Code::kTimeout, "gatund at " + connection_->name() + " does not say how its RDMA device is reached");
     }
@@ -76,10 +92,10 @@ Status ControlClient::ready(TimeNs deadline) {
   Status status = connection_->write(control::Ready{});
   while (status.ok()) {
     control::Message message;
-    status = connection_->wait_message(&message, deadline, stop_join_);
+    status = hear(&message, deadline);
     if (status.code() == Code::kTimeout) {
-      return {Code::kTimeout,
-              "the job did not start in time: not every rank has proven its data path to " + connection_->name()};
+      return {Code::kTimeout, "the job did not start in time: gatund at " + connection_->name() +
+                                  (waits_for_.empty() ? " does not answer" : " waits for " + waits_for_)};
     }
     if (status.ok()) status = end_of_job(message);
     if (status.ok() && std::holds_alternative<control::Start>(message)) return {};

@@ -4,6 +4,7 @@
 // Events are called by that thread. send() may be called by any thread and never blocks.
 #pragma once
 
+#include <functional>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -25,9 +26,13 @@ class ControlClient {
     virtual control::KeepAlive progress() = 0;
   };
 
-  // stop: set from outside, it ends join() and ready() soon; null: nothing does.
-  ControlClient(std::unique_ptr<ControlConnection> connection, const std::atomic<bool>* stop)
-      : connection_(std::move(connection)), stop_join_(stop) {}
+  struct Patience {
+    const std::atomic<bool>* stop = nullptr;  // set from outside, it ends join() and ready() soon; null: nothing does
+    TimeNs silence = kNever;                  // a controller that says nothing for this long before the start is gone
+    std::function<void(const std::string& text)> on_waiting;  // for whom the job waits, again and again
+  };
+  ControlClient(std::unique_ptr<ControlConnection> connection, Patience patience)
+      : connection_(std::move(connection)), patience_(std::move(patience)) {}
   // Ends without leave if leave() was not called: the controller then tells the others that this rank is lost.
   ~ControlClient();
 
@@ -49,13 +54,15 @@ class ControlClient {
   void leave(TimeNs within);
 
  private:
+  Status hear(control::Message* message, TimeNs deadline);
   void loop();
   bool on_message(const control::Message& message);
   bool take_outbox();
   void stop();
 
   std::unique_ptr<ControlConnection> connection_;
-  const std::atomic<bool>* stop_join_;
+  Patience patience_;
+  std::string waits_for_;  // the controller's last word on it
   Events* events_ = nullptr;
   TimeNs keepalive_ = 0;
   Fd wake_;

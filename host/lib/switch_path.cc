@@ -8,6 +8,7 @@ namespace gatun {
 namespace {
 
 constexpr TimeNs kProbePatience = 5 * kSecond;
+constexpr TimeNs kSilence = 3 * control::kWaitingEvery;  // of a controller that is alive
 constexpr TimeNs kLeaveWithin = 1 * kSecond;
 constexpr uint32_t kWindowInitial = 16;  // chunks; the congestion window grows from there
 
@@ -39,7 +40,11 @@ control::Join make_request(const SwitchPath::Config& config, const Endpoint& con
 Result<std::unique_ptr<SwitchPath>> SwitchPath::join(const Config& config, std::unique_ptr<ControlConnection> connection,
                                                      TimeNs deadline, std::vector<std::string>* cards) {
   std::unique_ptr<SwitchPath> path(new SwitchPath);
-  path->client_ = std::make_unique<ControlClient>(std::move(connection), config.stop);
+  path->client_ = std::make_unique<ControlClient>(
+      std::move(connection),
+      ControlClient::Patience{.stop = config.stop,
+                              .silence = config.retain ? kSilence : kNever,  // without a fallback only the deadline helps
+                              .on_waiting = config.on_waiting});
   ControlClient& client = *path->client_;
   path->facts_.address = client.connection().name();
 

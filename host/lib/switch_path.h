@@ -5,6 +5,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -39,7 +40,8 @@ class SwitchPath final : private ControlClient::Events {
     std::string card;                         // for the controller to hand on; "" if the ranks know each other
     bool retain = false;                      // keep the last answers, for the ranks that lack them when the switch dies
     const std::atomic<bool>* stop = nullptr;  // set: the join gives up soon
-    uint32_t failovers = 0;                   // so far, for the controller to show
+    std::function<void(const std::string& text)> on_waiting;  // for whom the controller waits, again and again
+    uint32_t failovers = 0;                                   // so far, for the controller to show
     TransportWrapper wrap;
   };
 

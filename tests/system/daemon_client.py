@@ -16,7 +16,7 @@ BIN = ""
 PATIENCE_S = 30  # for things that must happen at once; slow machines may take a while
 
 NAMES = ("Join", "Admit", "Ready", "Start", "KeepAlive", "Report", "Mismatch", "Leave", "Abort", "Lost", "Left", "Refused",
-         "Closing", "Stalled", "Peers")
+         "Closing", "Stalled", "Peers", "Attach", "Waiting")
 
 
 def environment(**extra):
@@ -90,7 +90,7 @@ def text(value):
     return struct.pack(">H", len(data)) + data
 
 
-def frame(kind, body=b"", version=1):
+def frame(kind, body=b"", version=2):
     return struct.pack(">IBB", len(body) + 2, version, NAMES.index(kind) + 1) + body
 
 
@@ -153,13 +153,13 @@ class Rank:
             kind = NAMES[number - 1]
             if kind in kinds:
                 return kind, body
-            if kind != "KeepAlive":
+            if kind not in ("KeepAlive", "Waiting"):
                 raise AssertionError(f"{kind} {body!r} instead of {kinds}")
 
     def sentence(self, *kinds):
         """The text of such a message, which is its last field in all of them."""
         kind, body = self.hear(*kinds)
-        start = {"Refused": 0, "Closing": 0, "Abort": 5, "Left": 8}.get(kind, 4)
+        start = {"Refused": 0, "Closing": 0, "Waiting": 0, "Abort": 5, "Left": 8}.get(kind, 4)
         (size,) = struct.unpack(">H", body[start:start + 2])
         return body[start + 2:start + 2 + size].decode()
 

@@ -150,7 +150,7 @@ class Refusals(unittest.TestCase):
         self.assertIn("sent Ready before it had joined", self.refused(frame("Ready")))
 
     def test_another_version_hears_both(self):
-        self.assertIn("speaks control protocol 9, this is 1", self.refused(frame("Join", b"whatever", version=9)))
+        self.assertIn("speaks control protocol 9, this is 2", self.refused(frame("Join", b"whatever", version=9)))
 
     def test_contradictions_name_both_sides(self):
         for change, words in (({"size": 3}, ["says 3 ranks", "says 2"]),

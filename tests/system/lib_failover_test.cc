@@ -94,6 +94,57 @@ TEST_CASE("failover__daemon_dies_while_ranks_join", "[lib][system]") {
   for (const std::string& each : wrong) CHECK(each == "");
 }
 
+namespace {
+
+// One rank's whole life: joins, sums once. "" or what went wrong.
+std::string one_sum(int ranks, int rank, const RankOptions& options) {
+  Comm comm(ranks, rank, options);
+  if (comm.code() != 0) return comm.error();
+  Exercise exercise({.count = 5000}, rank, ranks);
+  if (exercise.run(comm) != 0) return comm.last_error();
+  return exercise.verify();
+}
+
+}  // namespace
+
+// A daemon that takes connections and says nothing is as good as none.
+TEST_CASE("failover__daemon_is_stopped_when_ranks_join", "[lib][system]") {
+  GatundProcess gatund;
+  const RankOptions options{
+      .address = gatund.address(), .fallback = "ring", .rendezvous = "127.0.0.1:" + std::to_string(free_port())};
+  constexpr int kRanks = 3;
+  gatund.signal(SIGSTOP);
+  std::vector<std::string> wrong(kRanks, "did not end");
+  {
+    std::vector<std::jthread> ranks;
+    for (int rank = 0; rank < kRanks; ++rank) {
+      ranks.emplace_back([&, rank] { wrong[static_cast<size_t>(rank)] = one_sum(kRanks, rank, options); });
+    }
+  }
+  gatund.signal(SIGCONT);
+  for (const std::string& each : wrong) CHECK(each == "");
+}
+
+// Those who had joined wait at the rendezvous when the daemon is back, and the rank that comes then waits at the daemon.
+TEST_CASE("failover__daemon_is_back_before_the_last_rank_comes", "[lib][system]") {
+  GatundProcess gatund;
+  const RankOptions options{
+      .address = gatund.address(), .fallback = "ring", .rendezvous = "127.0.0.1:" + std::to_string(free_port())};
+  constexpr int kRanks = 3;
+  const int late = GENERATE(0, 2);  // rank 0 serves the rendezvous
+  std::vector<std::string> wrong(kRanks, "did not end");
+  auto live = [&](int rank) { wrong[static_cast<size_t>(rank)] = one_sum(kRanks, rank, options); };
+  {
+    std::jthread first(live, (late + 1) % kRanks), second(live, (late + 2) % kRanks);
+    std::this_thread::sleep_for(milliseconds(300));
+    gatund.end();
+    std::this_thread::sleep_for(milliseconds(2500));
+    gatund.start();
+    std::jthread last(live, late);
+  }
+  for (const std::string& each : wrong) CHECK(each == "");
+}
+
 // All operations of a job without a switch, and the same contract for them as on a switch.
 TEST_CASE("failover__every_collective_type_and_operator_on_the_ring", "[lib][system]") {
   const std::string fallback = GENERATE("ring", "exact");

@@ -63,7 +63,7 @@ TEST_CASE("failure__a_rank_that_never_calls_is_named", "[lib][system]") {
       return expect(
           GATUN_TIMEOUT, code, comm,
           {"allreduce of 300000 f32, sum (operation 1)", "timed out after 1", "rank 2 has not contributed to chunk",
-           "of tree 0", local.address(), "has started only 1 operations, against 2"});
+           "of tree 0", local.address(), "has started only 1 operation, against 2"});
     });
   }
 }

@@ -76,6 +76,7 @@ std::vector<Message> samples() {
       Stalled{12, {1, 4}, "waiting"},
       Peers{{"a", "b"}},
       Attach{3, "01ab"},
+      Waiting{"rank 2 of 4"},
   };
 }
 
@@ -83,25 +84,26 @@ std::vector<Message> samples() {
 
 TEST_CASE("control_encode__golden_bytes", "[control]") {
   const char* golden[] = {
-      "0000005b 01 01 0005 747261696e 00000003 00000008 00000002 00000040 00000580 02 01 000005c0 00068000 0000ea60 "
+      "0000005b 02 01 0005 747261696e 00000003 00000008 00000002 00000040 00000580 02 01 000005c0 00068000 0000ea60 "
       "00001267 00000005"
       " 0005 6e6f646537 0006 626f6f742f31 000b 676174756e20302e312e30 000a 31302e302e302e373a39",
-      "0000003d 01 02 12345401 0102030405060708 00000040 00000580 00000000fffffff0 00000007 00007530 01"
+      "0000003d 02 02 12345401 0102030405060708 00000040 00000580 00000000fffffff0 00000007 00007530 01"
       " 000a 676174756e2d37313137 0002 1bcd 00 03 1bce 01 03",
-      "00000002 01 03",
-      "00000002 01 04",
-      "0000000b 01 05 01 00000009 00000008",
-      "0000001d 01 06 00000005 03 09 02 00000002 0000000000064000 000000000000004d",
-      "0000001b 01 07 00000005 0013 6f7065726174696f6e203520646966666572 73",
-      "00000002 01 08",
-      "0000000f 01 09 00000002 00 0006 656e6f756768",
-      "00000016 01 0a 00000001 000e 72616e6b2031206973206c6f7374",
-      "00000017 01 0b 00000000 00000009 000b 72616e6b2030206c656674",
-      "00000006 01 0c 0002 6e6f",
-      "00000014 01 0d 0010 746865207377697463682073746f7073",
-      "00000015 01 0e 0000000c 0002 0001 0004 0007 77616974696e67",
-      "0000000a 01 0f 0002 0001 61 0001 62",
-      "00000009 01 10 03 0004 30316162",
+      "00000002 02 03",
+      "00000002 02 04",
+      "0000000b 02 05 01 00000009 00000008",
+      "0000001d 02 06 00000005 03 09 02 00000002 0000000000064000 000000000000004d",
+      "0000001b 02 07 00000005 0013 6f7065726174696f6e203520646966666572 73",
+      "00000002 02 08",
+      "0000000f 02 09 00000002 00 0006 656e6f756768",
+      "00000016 02 0a 00000001 000e 72616e6b2031206973206c6f7374",
+      "00000017 02 0b 00000000 00000009 000b 72616e6b2030206c656674",
+      "00000006 02 0c 0002 6e6f",
+      "00000014 02 0d 0010 746865207377697463682073746f7073",
+      "00000015 02 0e 0000000c 0002 0001 0004 0007 77616974696e67",
+      "0000000a 02 0f 0002 0001 61 0001 62",
+      "00000009 02 10 03 0004 30316162",
+      "0000000f 02 11 000b 72616e6b2032206f662034",
   };
   std::vector<Message> messages = samples();
   REQUIRE(std::size(golden) == messages.size());
@@ -150,14 +152,16 @@ TEST_CASE("parser_next__every_truncated_body_is_malformed", "[control]") {
 }
 
 TEST_CASE("parser_next__version_type_and_length", "[control]") {
-  CHECK(error_of(from_hex("00000002 03 01")) == "speaks control protocol 3, this is 1");
-  CHECK(error_of(from_hex("00001000 03 01")) == "speaks control protocol 3, this is 1");  // before the body is there
-  CHECK(error_of(from_hex("00000002 01 00")) == "sent a control message of unknown type 0");
-  CHECK(error_of(from_hex("00000002 01 11")) == "sent a control message of unknown type 17");
+  CHECK(error_of(from_hex("00000002 01 01")) ==
+        "speaks control protocol 1, this is 2: install the same release of Gatun on all hosts");
+  CHECK(error_of(from_hex("00001000 03 01")).find("speaks control protocol 3, this is 2: ") ==
+        0);  // before the body is there
+  CHECK(error_of(from_hex("00000002 02 00")) == "sent a control message of unknown type 0");
+  CHECK(error_of(from_hex("00000002 02 12")) == "sent a control message of unknown type 18");
   CHECK(error_of(from_hex("00000001 01")) == "does not speak Gatun's control protocol");
   CHECK(error_of(from_hex("00010001")) == "does not speak Gatun's control protocol");
   CHECK(error_of(from_hex("474554202f")) == "does not speak Gatun's control protocol");  // "GET /"
-  CHECK(error_of(from_hex("00010000 01 01")) == "more");
+  CHECK(error_of(from_hex("00010000 02 01")) == "more");
   CHECK(error_of({}) == "more");
 }
 
@@ -176,13 +180,13 @@ TEST_CASE("parser_next__values_outside_their_range_are_malformed", "[control]") 
     bad[field] = std::byte(200);
     CHECK(error_of(bad).find("malformed Report") != std::string::npos);
   }
-  CHECK(error_of(from_hex("0000000b 01 05 02 00000009 00000008")).find("malformed KeepAlive") != std::string::npos);
-  CHECK(error_of(from_hex("00000008 01 0e 0000000c 0041")).find("malformed Stalled") != std::string::npos);  // 65 ranks
+  CHECK(error_of(from_hex("0000000b 02 05 02 00000009 00000008")).find("malformed KeepAlive") != std::string::npos);
+  CHECK(error_of(from_hex("00000008 02 0e 0000000c 0041")).find("malformed Stalled") != std::string::npos);  // 65 ranks
 }
 
 TEST_CASE("parser_next__after_an_error_stays_an_error", "[control]") {
   Parser parser;
-  parser.push(from_hex("00000002 01 00"));
+  parser.push(from_hex("00000002 02 00"));
   Message message;
   CHECK(parser.next(&message) == Parser::Next::kError);
   parser.push(frame(Ready{}));

@@ -1,6 +1,7 @@
 #include <netinet/in.h>
 
 #include "fallback_ranks.h"
+#include "host/fallback/mesh_connect.h"
 
 using namespace gatun;
 
@@ -39,12 +40,12 @@ TEST_CASE("card__survives_its_text", "[mesh]") {
 
 TEST_CASE("card__refuses_other_texts", "[mesh]") {
   const std::string cookie(32, 'a');
-  CHECK(MeshCard::decode("gatun-card-1 10.0.0.1 9 h 5 " + cookie).ok());
+  CHECK(MeshCard::decode("gatun-card-2 10.0.0.1 9 h 5 " + cookie).ok());
   for (const std::string& text :
-       {std::string(), std::string("hello"), "gatun-card-2 10.0.0.1 9 h 5 " + cookie, "gatun-card-1 host 9 h 5 " + cookie,
-        "gatun-card-1 10.0.0.1 0 h 5 " + cookie, "gatun-card-1 10.0.0.1 70000 h 5 " + cookie,
-        "gatun-card-1 10.0.0.1 9 h x " + cookie, "gatun-card-1 10.0.0.1 9 h 5 " + cookie + "a",
-        "gatun-card-1 10.0.0.1 9 h 5 " + cookie + " b", std::string("gatun-card-1 10.0.0.1 9 h")}) {
+       {std::string(), std::string("hello"), "gatun-card-3 10.0.0.1 9 h 5 " + cookie, "gatun-card-2 host 9 h 5 " + cookie,
+        "gatun-card-2 10.0.0.1 0 h 5 " + cookie, "gatun-card-2 10.0.0.1 70000 h 5 " + cookie,
+        "gatun-card-2 10.0.0.1 9 h x " + cookie, "gatun-card-2 10.0.0.1 9 h 5 " + cookie + "a",
+        "gatun-card-2 10.0.0.1 9 h 5 " + cookie + " b", std::string("gatun-card-2 10.0.0.1 9 h")}) {
     INFO(text);
     CHECK_FALSE(MeshCard::decode(text).ok());
   }
@@ -152,6 +153,21 @@ TEST_CASE("connect__says_why_a_lower_rank_is_not_reached", "[mesh]") {
   const Status status = Mesh::connect(std::move(set.listeners[1]), 1, set.cards, now_ns() + 200 * kMs).status();
   CHECK(status.code() == Code::kTimeout);
   CHECK(contains(status, "Connection refused"));
+}
+
+// Killed between its card and its connections: the others need not wait for their deadline.
+TEST_CASE("connect__names_a_rank_that_has_died", "[mesh]") {
+  const uint32_t dead = GENERATE(0u, 1u);
+  const auto opened = MeshListener::open("127.0.0.1");
+  const MeshListener* alive = opened.value().get();
+  std::vector<MeshCard> cards(2, alive->card());
+  cards[dead] = MeshListener::open("127.0.0.1").value()->card();
+  const auto result = connect_mesh(*alive, 1 - dead, cards, now_ns() + 60 * kSecond);
+  REQUIRE(!result.ok());
+  CHECK(result.status().code() == Code::kRankLost);
+  const std::string text = result.status().message();
+  CHECK(text.find("rank " + std::to_string(dead)) != std::string::npos);
+  CHECK(text.find("has died while the ranks connect with each other") != std::string::npos);
 }
 
 TEST_CASE("mesh__of_one_rank_works", "[mesh]") {

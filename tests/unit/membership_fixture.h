@@ -60,7 +60,11 @@ struct MembershipFixture {
   void pump() {
     ConnId conn;
     control::Message message;
-    while (machine.poll_send(&conn, &message)) inbox[conn].push_back(message);
+    while (machine.poll_send(&conn, &message)) {
+      const auto* waiting = std::get_if<control::Waiting>(&message);
+      if (waiting) waits[conn].push_back(waiting->text);
+      if (!waiting) inbox[conn].push_back(message);
+    }
     Membership::Action action;
     while (machine.poll_action(&action)) actions.push_back(action);
     while (machine.poll_close(&conn)) closed.insert(conn);
@@ -111,6 +115,7 @@ struct MembershipFixture {
   Membership machine;
   TimeNs now = kBegin;
   std::map<ConnId, std::vector<control::Message>> inbox;
+  std::map<ConnId, std::vector<std::string>> waits;  // texts of Waiting, which come by themselves
   std::vector<Membership::Action> actions;
   std::set<ConnId> closed;
   std::vector<std::string> logs;

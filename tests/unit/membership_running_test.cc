@@ -181,6 +181,35 @@ TEST_CASE("on_stalled__a_stopped_rank_does_not_answer", "[membership]") {
         "operation 0 of rank 0 waits for rank 1 (node1, pid 1001), which does not answer and was last heard 1100 ms ago");
 }
 
+TEST_CASE("say_waiting__tells_at_once_and_again_for_whom_the_job_waits", "[membership]") {
+  Fixture f;
+  f.open(0);
+  f.say(0, Fixture::join(0, 3));
+  CHECK(f.waits[0] == std::vector<std::string>{"ranks 1, 2 of 3"});
+  f.open(1);
+  f.say(1, Fixture::join(1, 3));
+  CHECK(f.waits[0].back() == "rank 2 of 3");
+  CHECK(f.waits[1] == std::vector<std::string>{"rank 2 of 3"});
+  f.close(1);
+  CHECK(f.waits[0].back() == "ranks 1, 2 of 3");
+  const size_t words = f.waits[0].size();
+  f.at(f.now + kWaitingEvery);
+  CHECK(f.waits[0].size() == words + 1);
+  f.open(2);
+  f.say(2, Fixture::join(2, 3));
+  f.open(1);
+  f.say(1, Fixture::join(1, 3));
+  f.admit();
+  f.say(0, Ready{});
+  f.at(f.now + kWaitingEvery);
+  CHECK(f.waits[0].back() == "the data path of ranks 1, 2 of 3");
+  f.say(1, Ready{});
+  f.say(2, Ready{});
+  f.waits.clear();
+  f.at(f.now + kWaitingEvery);
+  CHECK(f.waits.empty());  // it runs
+}
+
 TEST_CASE("on_stalled__a_rank_that_left", "[membership]") {
   Fixture f;
   f.run(2);

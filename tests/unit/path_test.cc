@@ -246,7 +246,7 @@ TEST_CASE("on_leave__a_rank_that_has_left_still_says_what_it_holds", "[path]") {
   SECTION("it has gone") {
     ranks[0].on_end(1, "closed its connection");
     CHECK(ranks[0].status().code() == Code::kRankLost);
-    CHECK(std::string(ranks[0].status().message()).find("rank 1 has left after 1 operations") == 0);
+    CHECK(std::string(ranks[0].status().message()).find("rank 1 has left after 1 operation;") == 0);
   }
 }
 
