@@ -57,6 +57,10 @@ bool wait_ready(int fd, short events, TimeNs deadline) {
 class ClientStore : public Store {
  public:
   explicit ClientStore(std::string address) : address_(std::move(address)) {}
+  ~ClientStore() override {
+    const std::vector<std::byte> bye = wire::frame(wire::kBye);
+    if (fd_.valid()) (void)::send(*fd_, bye.data(), bye.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  }
 
   // One attempt. kRefused: another job is served there.
   Status join(const std::vector<Endpoint>& endpoints, const std::string& job, uint32_t rank, uint32_t ranks,

@@ -51,6 +51,7 @@ void RendezvousServer::set(const std::string& key, const std::string& value) {
   {
     std::lock_guard lock(mutex_);
     values_[key] = value;
+    gave_.insert(0);
   }
   changed_.notify_all();
   const uint64_t one = 1;
@@ -160,10 +161,11 @@ void RendezvousServer::read(Client& client, TimeNs now) {
 }
 
 bool RendezvousServer::handle(Client& client, std::span<const std::byte> frame, TimeNs now) {
-  if (client.asks) return false;  // one question at a time
   if (client.rank == 0) return hello(client, frame);
   FieldReader reader(frame);
   const uint8_t type = reader.u8();
+  client.bye = type == wire::kBye;
+  if (client.bye || client.asks) return false;  // one question at a time
   std::string key = reader.text();
   if (type == wire::kSet) {
     std::string value = reader.text(wire::kValueBytesMax);
@@ -173,8 +175,10 @@ bool RendezvousServer::handle(Client& client, std::span<const std::byte> frame, 
       stored_bytes_ += key.size() + value.size();
       if (stored_bytes_ > kStoredBytesMax) return false;
       values_[key] = std::move(value);
+      gave_.insert(client.rank);
     }
     changed_.notify_all();
+    client.keys.push_back(std::move(key));
     client.out = wire::frame(wire::kWelcome);
     write(client);
     return true;
@@ -244,11 +248,18 @@ void RendezvousServer::write(Client& client) {
   }
 }
 
+// The place of a rank that died is free again, unless others may have met it already.
 void RendezvousServer::end(Client& client) {
   if (client.rank == 0) return;
   {
     std::lock_guard lock(mutex_);
-    left_.insert(client.rank);
+    if (client.bye || gave_.size() == ranks_) {
+      left_.insert(client.rank);
+    } else {
+      came_.erase(client.rank);
+      gave_.erase(client.rank);
+      for (const std::string& key : client.keys) values_.erase(key);
+    }
   }
   changed_.notify_all();
 }

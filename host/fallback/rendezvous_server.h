@@ -35,9 +35,11 @@ class RendezvousServer {
     TimeNs since = 0;
     uint32_t rank = 0;  // 0: has not said HELLO
     std::vector<std::byte> in, out;
-    bool asks = false;  // an open GET
+    std::vector<std::string> keys;  // that it has set
+    bool asks = false;              // an open GET
     std::string key;
     TimeNs until = 0;
+    bool bye = false;  // it ended in order
     bool closed = false;
     bool last_word = false;  // close when `out` is written
   };
@@ -61,7 +63,7 @@ class RendezvousServer {
   std::condition_variable changed_;
   std::map<std::string, std::string> values_;
   size_t stored_bytes_ = 0;
-  std::set<uint32_t> came_, left_;
+  std::set<uint32_t> came_, gave_, left_;  // gave_: a value; a rank that dies before all have is forgotten
   bool stopping_ = false;
 
   std::thread thread_;

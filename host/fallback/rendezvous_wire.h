@@ -4,8 +4,9 @@
 //   HELLO   rank to server: text "gatun rendezvous", u8 version, u32 rank, u32 ranks, text job     WELCOME, or REFUSED text
 //   SET     text key, text value                                                                  WELCOME
 //   GET     text key, u32 milliseconds to wait                                                    VALUE text, or ABSENT
+//   BYE     nothing: the rank needs no more, or gives up; a connection that ends without it is a rank that died
 //
-// A rank has one question open at a time. It says good-bye by closing its connection.
+// A rank has one question open at a time.
 #pragma once
 
 #include <cstddef>
@@ -23,7 +24,7 @@ inline constexpr uint8_t kVersion = 2;
 inline constexpr size_t kLengthBytes = 4;
 inline constexpr size_t kValueBytesMax = 60'000;
 inline constexpr size_t kFrameBytesMax = kValueBytesMax + kFieldTextBytesMax + 16;
-enum Type : uint8_t { kHello = 1, kSet, kGet, kWelcome, kRefused, kValue, kAbsent };
+enum Type : uint8_t { kHello = 1, kSet, kGet, kWelcome, kRefused, kValue, kAbsent, kBye };
 
 // fields(FieldWriter&) writes what follows the type.
 template <typename F>

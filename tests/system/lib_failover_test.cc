@@ -1,5 +1,6 @@
 // Without a switch: jobs that never had one, switches that die in mid-operation, and the way back.
 #include <sys/mman.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -141,6 +142,34 @@ TEST_CASE("failover__daemon_is_back_before_the_last_rank_comes", "[lib][system]"
     std::this_thread::sleep_for(milliseconds(2500));
     gatund.start();
     std::jthread last(live, late);
+  }
+  for (const std::string& each : wrong) CHECK(each == "");
+}
+
+// Another process takes the place of a rank that is killed before all have come, at the daemon and at the rendezvous.
+TEST_CASE("failover__a_rank_killed_while_joining_is_replaced", "[lib][system]") {
+  const bool daemon = GENERATE(true, false);
+  GatundProcess gatund;
+  if (!daemon) gatund.end();
+  const RankOptions options{
+      .address = gatund.address(), .fallback = "ring", .rendezvous = "127.0.0.1:" + std::to_string(free_port())};
+  constexpr int kRanks = 3;
+  std::vector<std::string> wrong(kRanks, "did not end");
+  auto live = [&](int rank) { wrong[static_cast<size_t>(rank)] = one_sum(kRanks, rank, options); };
+  const pid_t doomed = ::fork();
+  REQUIRE(doomed >= 0);
+  if (doomed == 0) {
+    const Comm comm(kRanks, 2, options);
+    ::_exit(0);
+  }
+  {
+    std::jthread first(live, 0);
+    std::this_thread::sleep_for(milliseconds(2500));  // it may be at both places by then
+    CHECK(::kill(doomed, SIGKILL) == 0);
+    int status = 0;
+    CHECK(::waitpid(doomed, &status, 0) == doomed);
+    CHECK(WIFSIGNALED(status));
+    std::jthread second(live, 1), replacement(live, 2);
   }
   for (const std::string& each : wrong) CHECK(each == "");
 }

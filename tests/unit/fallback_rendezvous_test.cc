@@ -1,4 +1,5 @@
 #include "fallback_ranks.h"
+#include "host/fallback/rendezvous_wire.h"
 #include "host/fallback/store.h"
 
 using namespace gatun;
@@ -137,4 +138,33 @@ TEST_CASE("exchange__names_the_ranks_that_did_not_come", "[rendezvous]") {
     CHECK(status.code() == Code::kTimeout);
     CHECK(std::string(status.message()).find("ranks 1, 3 of 4") != std::string::npos);
   }
+}
+
+// Another may take its place, and nobody keeps what it had said.
+TEST_CASE("rendezvous__forgets_a_rank_that_dies_before_all_have_come", "[rendezvous]") {
+  namespace wire = rendezvous_wire;
+  const std::string address = free_address();
+  std::vector<Status> statuses(3);
+  {
+    std::jthread rank0([&] { statuses[0] = meet(address, "job", 0, 3, soon()); });
+    Fd dies = call(address);
+    std::vector<std::byte> says = wire::frame(wire::kHello, [&](FieldWriter& fields) {
+      fields.text(wire::kMagic);
+      fields.u8(wire::kVersion);
+      fields.u32(1);
+      fields.u32(3);
+      fields.text("job");
+    });
+    const std::vector<std::byte> set = wire::frame(wire::kSet, [&](FieldWriter& fields) {
+      fields.text("card/1");
+      fields.text("old");
+    });
+    says.insert(says.end(), set.begin(), set.end());
+    CHECK(::send(*dies, says.data(), says.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(says.size()));
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));  // rank 0 reads it
+    dies.reset();
+    std::jthread rank2([&] { statuses[2] = meet(address, "job", 2, 3, soon()); });
+    std::jthread rank1([&] { statuses[1] = meet(address, "job", 1, 3, soon()); });
+  }
+  require_ok(statuses);
 }

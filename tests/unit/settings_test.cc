@@ -118,6 +118,7 @@ TEST_CASE("take_flags__errors", "[settings]") {
   CHECK(error({"--trees", "17"}) == "--trees is '17'; it must be a number from 1 to 16");
   CHECK(error({"--window=3"}) == "--window is '3'; it must be a power of two from 2 to 4096, or auto");
   CHECK(error({"--config"}) == "--config needs a value: the path of a settings file");
+  CHECK(error({"--rendezvous=nonsense"}) == "--rendezvous is 'nonsense'; it must be host:port of rank 0");
   CHECK(error({"--job="}) == "--job is ''; it must be a name of 1 to 128 printable bytes");
 }
 
