@@ -47,9 +47,13 @@ Lane::~Lane() {
   if (thread_.joinable()) thread_.join();
   // Whoever still calls us stops first.
   if (ring_) ring_->mesh().stop();
-  path_.reset();
-  ready_path_.reset();
-  dropped_paths_.clear();
+  std::vector<std::unique_ptr<SwitchPath>> paths;
+  {
+    const Lock lock(mutex_);
+    paths.swap(dropped_paths_);
+    paths.push_back(std::move(path_));
+    paths.push_back(std::move(ready_path_));
+  }
 }
 
 Status Lane::run_paths() {
