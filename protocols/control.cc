@@ -72,6 +72,7 @@ void write(Writer& w, const Admit& m) {
     w.u8(m.trees[i].lane);
     w.u8(m.trees[i].child);
   }
+  w.text(m.data_ip, kNameBytesMax);
 }
 void read(Reader& r, Admit& m) {
   m.job = r.u32();
@@ -89,6 +90,7 @@ void read(Reader& r, Admit& m) {
     tree.lane = r.u8();
     tree.child = r.u8();
   }
+  m.data_ip = r.text(kNameBytesMax);
 }
 
 void write(Writer&, const Ready&) {}

@@ -59,7 +59,7 @@ struct Join {
 // Controller to worker: all ranks are here and the switch has room. Attach, prove every tree's data path, then say Ready.
 struct Admit {
   struct Tree {
-    uint16_t port = 0;  // UDP, at the IP address by which the controller was reached
+    uint16_t port = 0;  // UDP, at data_ip
     uint8_t lane = 0;   // of the daemon: one shm region per (rank, lane)
     uint8_t child = 0;  // index of this rank at the switch
   };
@@ -73,6 +73,7 @@ struct Admit {
   TransportChoice transport = TransportChoice::kUdp;  // of this rank; never kAuto
   std::string shm_socket;  // abstract unix socket name without its leading zero byte; "" without shm
   std::vector<Tree> trees;
+  std::string data_ip;  // of the switch, for UDP; "": the address by which the controller was reached
 };
 
 // Both ways between Admit and Ready, once for each lane of the switch that serves a rank by RDMA: the worker's end of its

@@ -297,6 +297,7 @@ void Membership::on_admitted(uint32_t handle, const Admission& admission, TimeNs
                       : job.plan.linked(member->rank) ? control::TransportChoice::kVerbs
                                                       : control::TransportChoice::kUdp;
     admit.shm_socket = shm ? admission.shm_socket : "";
+    admit.data_ip = shm ? "" : admission.data_ip;
     admit.trees.clear();
     for (const Admission::Tree& tree : admission.trees) {
       admit.trees.push_back({.port = tree.port, .lane = tree.lane, .child = static_cast<uint8_t>(member->rank)});

@@ -56,6 +56,7 @@ struct Admission {
   uint32_t payload_bytes = 0;  // the same
   std::vector<Tree> trees;
   std::string shm_socket;
+  std::string data_ip;  // "": the controller's
 };
 
 // Facts of the switch that plans are computed from.

@@ -86,6 +86,12 @@ bool parse_metrics(std::string_view text, SettingValues* values) {
   return true;
 }
 
+bool parse_device(std::string_view text, SettingValues* values) {
+  if (text != "none") return parse_text(text, 255, &values->device);
+  values->device.clear();
+  return true;
+}
+
 using Values = SettingValues;
 using Text = std::string_view;
 
@@ -99,10 +105,13 @@ constexpr Settings::Row kTable[] = {
      [](Text t, Values* v) { return parse_number(t, 0, 65535, &v->port); }},
     {"job", "default", "a name of 1 to 128 printable bytes", "name of the job; all ranks give the same",
      [](Text t, Values* v) { return parse_text(t, 128, &v->job); }},
-    {"transport", "auto", "auto, shm, udp or verbs", "how packets travel; auto takes shm on the switch's host, else udp",
+    {"transport", "auto", "auto, shm, udp, verbs or dpdk",
+     "how packets travel; auto takes shm where the switch is on this host, else dpdk if there is a device, else udp",
      [](Text t, Values* v) {
-       return parse_choice(t, {"auto", "shm", "udp", "verbs"}, &v->transport);
+       return parse_choice(t, {"auto", "shm", "udp", "verbs", "dpdk"}, &v->transport);
      }},
+    {"device", "none", "none, or a device of DPDK and this end's address, such as '0000:3b:00.0 10.0.0.2/24'",
+     "for dpdk: a PCI address or virtual device, IP/PREFIX, and gateway=IP, mac=MAC, mtu=BYTES, eal=ARGUMENT", parse_device},
     {"fallback", "ring", "ring, exact or off",
      "how operations go on without the switch: a ring; exact, which gives the switch's very bits; or an error",
      [](Text t, Values* v) {

@@ -27,7 +27,8 @@ struct SettingValues {
   std::string listen;   // where gatund listens; "" = loopback, both families
   uint16_t port = 0;    // of gatund: TCP control; UDP data from the same number up, one per lane; 0 = any free
   std::string job;
-  std::string transport;  // "auto", "shm", "udp", "verbs"
+  std::string transport;  // "auto", "shm", "udp", "verbs", "dpdk"
+  std::string device;     // for dpdk: host/transport/dpdk_spec.h has its words; "" = none
   std::string fallback;   // "ring", "exact", "off"
   std::string rendezvous; // where rank 0 serves ranks that find neither a switch nor a store: "host:port"
   TimeNs detect = 0;      // a switch that answers nothing for this long is dead
@@ -47,7 +48,7 @@ struct SettingValues {
   std::string log;  // "error", "warn", "info", "debug"
 };
 
-inline constexpr int kSettings = 22;
+inline constexpr int kSettings = 23;
 
 class Settings {
  public:

@@ -17,9 +17,20 @@ struct Opened {
   std::string name;
 };
 
-Result<Opened> open_udp(const Endpoint& controller, uint16_t port) {
-  Endpoint peer = controller;
+Result<Opened> open_udp(const AttachRequest& request, uint16_t port, TimeNs deadline) {
+  Endpoint peer = request.controller;
+  if (const std::string& ip = request.admit->data_ip; !ip.empty()) {
+    Result<Endpoint> other = Endpoint::parse(ip, port);
+    if (!other.ok())
+      return Status(Code::kInternal, "gatund says that its data path is at '" + ip + "', which is no address");
+    peer = other.value();
+  }
   peer.set_port(port);
+  if (request.device) {
+    Result<std::unique_ptr<Transport>> link = request.device->make_link(peer, kBuffers, deadline);
+    if (!link.ok()) return link.status();
+    return Opened{std::move(link.value()), request.device->ip() + " to " + peer.text() + "/dpdk"};
+  }
   Result<std::unique_ptr<UdpLink>> link = UdpLink::make(peer, {.buffers = kBuffers});
   if (!link.ok()) return link.status();
   const std::string name = link.value()->local().text() + " to " + peer.text() + "/udp";
@@ -63,17 +74,31 @@ Result<Opened> open_link(const AttachRequest& request, const control::Admit::Tre
   switch (request.admit->transport) {
     case control::TransportChoice::kShm: return open_shm(request, tree.lane, deadline);
     case control::TransportChoice::kVerbs: return open_verbs_link(request, tree.lane);
-    default: return open_udp(request.controller, tree.port);
+    default: return open_udp(request, tree.port, deadline);
   }
 }
 
 }  // namespace
 
-PathFacts udp_path_facts(const Endpoint& controller) {
+PathFacts udp_path_facts(const Endpoint& controller, const DpdkDevice* device) {
+  if (device) return {.payload_bytes = device->payload_bytes_max(), .receive_bytes = device->receive_bytes()};
   Result<std::unique_ptr<UdpLink>> link = UdpLink::make(controller, {.buffers = kFactsBuffers});
   if (!link.ok()) return {};
   const TransportCaps caps = link.value()->caps();
   return {.payload_bytes = caps.payload_bytes_max, .receive_bytes = caps.receive_bytes};
+}
+
+Result<std::shared_ptr<DpdkDevice>> device_wanted(const SettingValues& settings, std::string* why) {
+  const bool must = settings.transport == "dpdk";
+  if (must && settings.device.empty()) {
+    return Status(Code::kInvalidArgument,
+                  "transport is dpdk, but the setting device is none; name the device and its address there");
+  }
+  if (settings.device.empty() || (!must && settings.transport != "auto")) return std::shared_ptr<DpdkDevice>();
+  Result<std::shared_ptr<DpdkDevice>> device = open_dpdk(settings.device, {});
+  if (device.ok() || must || device.status().code() == Code::kInvalidArgument) return device;
+  *why = device.status().message();
+  return std::shared_ptr<DpdkDevice>();
 }
 
 Result<Attachment> attach(const AttachRequest& request, TimeNs deadline) {

@@ -9,7 +9,9 @@
 #include <vector>
 
 #include "host/base/os.h"
+#include "host/base/settings.h"
 #include "host/lib/datapath.h"
+#include "host/transport/dpdk_module.h"
 #include "host/transport/transport.h"
 #include "host/transport/waiter.h"
 #include "protocols/control.h"
@@ -17,12 +19,17 @@
 
 namespace gatun {
 
-// What the udp path to this address carries: for the join request. Zero fields where there is no udp.
+// What the udp path to this address carries, or the device if there is one: for the join request. Zero fields where there is
+// neither.
 struct PathFacts {
   uint32_t payload_bytes = 0;
   uint32_t receive_bytes = 0;
 };
-PathFacts udp_path_facts(const Endpoint& controller);
+PathFacts udp_path_facts(const Endpoint& controller, const DpdkDevice* device);
+
+// The device that these settings want; null: none. kUnsupported and kSystem only if transport is dpdk: auto goes without it,
+// and *why says why.
+Result<std::shared_ptr<DpdkDevice>> device_wanted(const SettingValues& settings, std::string* why);
 
 // Puts something between the datapath and a transport, for tests; null: nothing.
 using TransportWrapper = std::function<std::unique_ptr<Transport>(std::unique_ptr<Transport>)>;
@@ -37,9 +44,10 @@ struct Attachment {
 
 struct AttachRequest {
   const control::Admit* admit = nullptr;
-  Endpoint controller;  // the data path is at the same IP address
+  Endpoint controller;  // the data path is at the same IP address if admit names no other
   Endpoint local;       // this end of the control channel; RDMA goes by the device that has its address
   uint32_t rank = 0;
+  DpdkDevice* device = nullptr;  // null: kernel sockets
   // Gives the switch the card of this rank's queue pair to a lane, returns that of the other end.
   std::function<Result<std::string>(uint8_t lane, const std::string& card)> exchange;
   TransportWrapper wrap;

@@ -58,6 +58,7 @@ Result<std::unique_ptr<ControlConnection>> Communicator::reach_switch(TimeNs gra
 Status Communicator::connect() {
   const SettingValues& settings = config_.settings;
   const TimeNs deadline = now_ns() + settings.join_timeout;
+  if (Status status = open_device(); !status.ok()) return status;
   const bool fallback = settings.fallback != "off";
   std::unique_ptr<MeshListener> listener;
   if (fallback) {
@@ -176,10 +177,21 @@ SwitchPath::Config Communicator::path_config(const std::string& card, const std:
   return {.settings = &config_.settings,
           .rank = config_.rank,
           .ranks = config_.ranks,
+          .device = device_.get(),
           .card = card,
           .retain = config_.settings.fallback != "off",
           .stop = stop,
           .wrap = config_.wrap};
+}
+
+Status Communicator::open_device() {
+  std::string why;
+  Result<std::shared_ptr<DpdkDevice>> device = device_wanted(config_.settings, &why);
+  if (!device.ok()) return device.status();
+  device_ = std::move(device.value());
+  if (!why.empty()) log_.warn("%s; kernel sockets are used instead", why.c_str());
+  if (device_ && !device_->warning().empty()) log_.warn("%s", device_->warning().c_str());
+  return {};
 }
 
 Result<std::unique_ptr<Ring>> Communicator::make_ring(std::unique_ptr<MeshListener> listener,

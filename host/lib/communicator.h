@@ -59,6 +59,7 @@ class Communicator final {
  private:
   explicit Communicator(Config config);
   Status connect();
+  Status open_device();
   Result<std::unique_ptr<ControlConnection>> reach_switch(TimeNs grace, TimeNs deadline) const;
   Status meet_by_store(std::unique_ptr<MeshListener>* listener, const std::string& card, TimeNs deadline,
                        std::unique_ptr<Ring>* ring, std::unique_ptr<SwitchPath>* path, Status* no_switch);
@@ -77,8 +78,9 @@ class Communicator final {
 
   Config config_;
   const Log log_;
-  std::unique_ptr<Lane> lane_;  // null when alone
-  std::string way_;             // without the switch: "ring" or "exact"
+  std::shared_ptr<DpdkDevice> device_;  // null: kernel sockets
+  std::unique_ptr<Lane> lane_;          // null when alone
+  std::string way_;                     // without the switch: "ring" or "exact"
 
   // The search for a switch.
   std::thread seeker_;

@@ -20,9 +20,10 @@ control::Join make_request(const SwitchPath::Config& config, const Endpoint& con
                      .trees = settings.trees,
                      .window = settings.window,
                      .payload_bytes = settings.payload_bytes};
-  control::transport_choice(settings.transport, &join.transport);
+  // On the wire dpdk is udp: ranks with and without it work together.
+  control::transport_choice(settings.transport == "dpdk" ? "udp" : settings.transport, &join.transport);
   control::fallback_choice(settings.fallback, &join.fallback);
-  const PathFacts facts = udp_path_facts(controller);
+  const PathFacts facts = udp_path_facts(controller, config.device);
   join.path_payload_bytes = facts.payload_bytes;
   join.receive_bytes = facts.receive_bytes;
   join.join_timeout_ms = static_cast<uint32_t>(std::min<TimeNs>(settings.join_timeout / kMs, UINT32_MAX));
@@ -72,6 +73,7 @@ Status SwitchPath::attach_and_prove(const Config& config, const control::Admit& 
                                         .controller = client_->connection().peer(),
                                         .local = client_->connection().local(),
                                         .rank = config.rank,
+                                        .device = config.device,
                                         .exchange = exchange,
                                         .wrap = config.wrap},
                                        attach_by);
@@ -82,7 +84,7 @@ Status SwitchPath::attach_and_prove(const Config& config, const control::Admit& 
   facts_.trees = static_cast<uint32_t>(admit.trees.size());
   facts_.window = admit.window;
   facts_.payload_bytes = admit.payload_bytes;
-  facts_.transport = control::name(admit.transport);
+  facts_.transport = attachment.links[0]->caps().name;
   job_ = {.handle = admit.job, .window = admit.window, .first_op = admit.first_op};
   datapath_ =
       std::make_unique<Datapath>(Datapath::Config{.job = admit.job,

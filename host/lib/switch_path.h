@@ -37,6 +37,7 @@ class SwitchPath final : private ControlClient::Events {
     const SettingValues* settings = nullptr;
     uint32_t rank = 0;
     uint32_t ranks = 0;
+    DpdkDevice* device = nullptr;             // null: kernel sockets; outlives the path
     std::string card;                         // for the controller to hand on; "" if the ranks know each other
     bool retain = false;                      // keep the last answers, for the ranks that lack them when the switch dies
     const std::atomic<bool>* stop = nullptr;  // set: the join gives up soon

@@ -78,7 +78,7 @@ Outcome be_rank(int rank, const std::string& job, const gatun_store_t* store) {
 }
 
 void print_settings(const Settings& settings) {
-  for (const char* key : {"address", "transport", "fallback", "rendezvous", "detect"}) {
+  for (const char* key : {"address", "transport", "device", "fallback", "rendezvous", "detect"}) {
     const Settings::Origin& origin = settings.origin(key);
     fmt::print("  {:<10} {:<22} {}\n", key, origin.text, origin.where);
   }

@@ -34,7 +34,9 @@ Json collect(const Settings& settings) {
   json["build"] = Json{{"type", GATUN_BUILD_TYPE},     {"sanitizer", GATUN_BUILD_SANITIZER},
                        {"transports", {"shm", "udp"}}, {"gatund", find_program("gatund")},
                        {"peers", Json::array()},       {"commands", external_subcommands()}};
-  if (!find_module("libgatun_verbs.so").empty()) json["build"]["transports"].push_back("verbs");
+  for (const char* transport : {"verbs", "dpdk"}) {
+    if (!find_module(std::string("libgatun_") + transport + ".so").empty()) json["build"]["transports"].push_back(transport);
+  }
   for (const char* peer : {"gloo", "mpi"}) {
     if (!find_module(std::string("libgatun_perf_") + peer + ".so").empty()) json["build"]["peers"].push_back(peer);
   }

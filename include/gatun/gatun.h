@@ -72,7 +72,7 @@ typedef struct {
   size_t size;             /* sizeof(gatun_options_t) */
   const char* address;     /* switch controller, "host:port", default 127.0.0.1:7117 */
   const char* job;         /* all ranks of a job give the same name; default "default" */
-  const char* transport;   /* "auto", "shm", "udp", "verbs" */
+  const char* transport;   /* "auto", "shm", "udp", "verbs", "dpdk" */
   int trees;               /* aggregation trees of this job */
   int window;              /* chunks in flight per tree, a power of two */
   int payload_bytes;       /* most payload of one packet; 0: what the path carries */
@@ -102,7 +102,7 @@ typedef struct {
   size_t size;                 /* sizeof(gatun_stats_t) */
   int rank, nranks, trees, window;
   uint32_t payload_bytes;      /* of one packet, agreed by all ranks */
-  char transport[16];          /* the way in use: udp, shm, verbs; "ring", "exact" without a switch; "self": one rank */
+  char transport[16];          /* the way in use: udp, shm, verbs, dpdk; ring, exact without a switch; self: one rank */
   char address[64];            /* the switch it talks to; "" without one */
   uint64_t wire_bytes_sent, wire_bytes_received;     /* packets with their headers */
   uint64_t packets_sent, packets_received;

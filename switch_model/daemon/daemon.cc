@@ -15,7 +15,9 @@ namespace gatun {
 namespace {
 
 constexpr uint32_t kUdpBuffersMin = 64;
-constexpr uint32_t kPeersMax = 1024;  // of one UDP socket
+constexpr uint32_t kPeersMax = 1024;         // of one UDP socket
+constexpr uint32_t kDpdkBufferBytes = 2560;  // about, with frames of 1500 bytes
+constexpr uint32_t kDpdkBuffersMax = 16384;  // made at the start, unlike a socket's
 constexpr uint32_t kShmPayloadBytesMax = 1 << 20;
 constexpr uint32_t kShmBuffers = 2 * kBurst;  // probes that came in one burst
 constexpr uint32_t kLinksMax = 4096;          // shm, of one lane
@@ -49,7 +51,8 @@ Result<std::unique_ptr<Daemon>> Daemon::make(const Settings& settings, const Log
 // The setting memory is for the jobs' arenas and shared regions; received UDP packets that wait for others may take as much
 // again, and each lane's shm hub a few copies of probes.
 Status Daemon::open(const Settings& settings) {
-  with_udp_ = settings_.transport == "auto" || settings_.transport == "udp";
+  if (Status status = open_device(); !status.ok()) return status;
+  with_udp_ = !device_ && (settings_.transport == "auto" || settings_.transport == "udp");
   with_shm_ = settings_.transport == "auto" || settings_.transport == "shm";
   const UdpOptions udp{
       .buffers = static_cast<uint32_t>(std::min<uint64_t>(settings_.memory_bytes / kUdpBufferBytes, 1 << 20)),
@@ -75,7 +78,7 @@ Status Daemon::open(const Settings& settings) {
       door_ = std::move(door.value());
       config.facts.host_identity = host_identity();
       if (Status status = server_->watch(door_->wait_fd()); !status.ok()) return status;
-    } else if (!with_udp_) {
+    } else if (settings_.transport == "shm") {
       return door.status();
     } else {
       log_->warn("no shared memory for workers on this host: %s", door.status().message());
@@ -93,7 +96,7 @@ Status Daemon::open(const Settings& settings) {
                                                   .packets_max = config.facts.udp_buffers,
                                                   .lease = settings_.keepalive,
                                                   .link_bytes = link_bytes},
-                                 port_, door_.get(), devices_, lanes);
+                                 Jobs::Place{port_, device_ ? device_->ip() : ""}, door_.get(), devices_, lanes);
   auto monitor = Monitor::make(settings, lanes, log_);
   if (!monitor.ok()) return monitor.status();
   monitor_ = std::move(monitor.value());
@@ -125,12 +128,44 @@ Status Daemon::open_verbs_devices(SwitchFacts* facts) {
   return {};
 }
 
+// With a device its network carries the data, of workers with kernel sockets, too.
+Status Daemon::open_device() {
+  const bool must = settings_.transport == "dpdk";
+  if (must && settings_.device.empty()) {
+    return {Code::kInvalidArgument,
+            "transport is dpdk, but the setting device is none; name the device and its address there"};
+  }
+  if (settings_.device.empty() || (!must && settings_.transport != "auto")) return {};
+  const auto buffers = static_cast<uint32_t>(std::min<uint64_t>(settings_.memory_bytes / kDpdkBufferBytes, kDpdkBuffersMax));
+  auto device = open_dpdk(settings_.device, {.lanes = settings_.lanes, .buffers = buffers});
+  if (device.ok()) {
+    device_ = std::move(device.value());
+    const std::string warning = device_->warning();
+    if (!warning.empty()) log_->warn("%s", warning.c_str());
+    return {};
+  }
+  if (must || device.status().code() == Code::kInvalidArgument) return device.status();
+  log_->warn("%s; data goes by kernel sockets", device.status().message());
+  return {};
+}
+
+Result<std::vector<std::unique_ptr<Transport>>> Daemon::hubs_of_lane(uint32_t lane, Sockets* sockets) {
+  std::vector<std::unique_ptr<Transport>> hubs;
+  if (!sockets->hubs.empty()) hubs = std::move(sockets->hubs[lane]);
+  if (!device_) return hubs;
+  const uint32_t buffers = device_->buffers() / settings_.lanes;
+  auto hub = device_->make_hub(static_cast<uint16_t>(port_ + lane), buffers, kPeersMax);
+  if (!hub.ok()) return hub.status();
+  hubs.push_back(std::move(hub.value()));
+  return hubs;
+}
+
 Status Daemon::open_lanes(Sockets* sockets, uint32_t udp_buffers, SwitchFacts* facts) {
   const auto least = [](uint32_t a, uint32_t b) { return a == 0 ? b : std::min(a, b); };
   for (uint32_t index = 0; index < settings_.lanes; ++index) {
-    std::vector<std::unique_ptr<UdpHub>> hubs;
-    if (!sockets->hubs.empty()) hubs = std::move(sockets->hubs[index]);
-    for (const auto& hub : hubs) {
+    auto hubs = hubs_of_lane(index, sockets);
+    if (!hubs.ok()) return hubs.status();
+    for (const auto& hub : hubs.value()) {
       const TransportCaps caps = hub->caps();
       facts->udp_payload_bytes = least(facts->udp_payload_bytes, caps.payload_bytes_max);
       facts->udp_receive_bytes = least(facts->udp_receive_bytes, caps.receive_bytes);
@@ -154,7 +189,7 @@ Status Daemon::open_lanes(Sockets* sockets, uint32_t udp_buffers, SwitchFacts* f
     }
     const Lane::Options options{
         .index = index, .trees_max = settings_.jobs * kTreesMax, .peers_max = kPeersMax, .busy_poll = settings_.busy_poll};
-    auto lane = Lane::make(options, std::move(hubs), std::move(shm), std::move(verbs));
+    auto lane = Lane::make(options, std::move(hubs.value()), std::move(shm), std::move(verbs));
     if (!lane.ok()) return lane.status();
     lanes_.push_back(std::move(lane.value()));
   }
@@ -163,14 +198,17 @@ Status Daemon::open_lanes(Sockets* sockets, uint32_t udp_buffers, SwitchFacts* f
 
 std::string Daemon::describe() const {
   std::string ways;
-  for (const auto& [there, way] :
-       {std::pair(with_udp_, "udp"), {door_ != nullptr, "shared memory"}, {!devices_.empty(), "RDMA"}}) {
-    if (there) ways += (ways.empty() ? "" : " and ") + std::string(way);
+  for (const auto& [there, way] : {std::pair(device_ != nullptr, "dpdk on " + (device_ ? device_->text() : "")),
+                                   {with_udp_, "udp"},
+                                   {door_ != nullptr, "shared memory"},
+                                   {!devices_.empty(), "RDMA"}}) {
+    if (there) ways += (ways.empty() ? "" : " and ") + way;
   }
   const std::string lane_count = std::to_string(settings_.lanes) + (settings_.lanes == 1 ? " lane" : " lanes");
   return "serves " + addresses_text_ + " (control tcp; data " + ways + "), " + lane_count + ", at most " +
          std::to_string(settings_.jobs) + " jobs and " + format_bytes(settings_.memory_bytes) + " of memory for them" +
-         (with_udp_ ? " and as much for packets" : "") + (monitor_ ? "; metrics and health at " + monitor_->url() : "");
+         (with_udp_ || device_ ? " and as much for packets" : "") +
+         (monitor_ ? "; metrics and health at " + monitor_->url() : "");
 }
 
 Status Daemon::run(int signal_fd) {

@@ -7,6 +7,7 @@
 
 #include "host/base/log.h"
 #include "host/base/settings.h"
+#include "host/transport/dpdk_module.h"
 #include "host/transport/shm_door.h"
 #include "switch_model/daemon/control_server.h"
 #include "switch_model/daemon/jobs.h"
@@ -29,7 +30,9 @@ class Daemon {
   Daemon(const SettingValues& settings, const Log* log);
   Status open(const Settings& settings);
   Status open_verbs_devices(SwitchFacts* facts);
+  Status open_device();
   Status open_lanes(Sockets* sockets, uint32_t udp_buffers, SwitchFacts* facts);
+  Result<std::vector<std::unique_ptr<Transport>>> hubs_of_lane(uint32_t lane, Sockets* sockets);
   bool on_signal(int signal_fd);
   void obey();
   void say(const std::string& line);
@@ -43,6 +46,7 @@ class Daemon {
   uint16_t port_ = 0;
   std::string addresses_text_;
   VerbsDevices devices_;
+  std::shared_ptr<DpdkDevice> device_;  // null: kernel sockets
   std::vector<std::unique_ptr<Lane>> lanes_;
   std::unique_ptr<ShmDoor> door_;
   std::unique_ptr<Jobs> jobs_;  // goes before the lanes and the door, which it uses

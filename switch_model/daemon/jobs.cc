@@ -6,9 +6,8 @@
 
 namespace gatun {
 
-Jobs::Jobs(const JobTable::Config& config, uint16_t port, ShmDoor* door, const VerbsDevices& devices,
-           std::vector<Lane*> lanes)
-    : table_(config), port_(port), door_(door), devices_(devices), lanes_(std::move(lanes)) {}
+Jobs::Jobs(const JobTable::Config& config, Place place, ShmDoor* door, const VerbsDevices& devices, std::vector<Lane*> lanes)
+    : table_(config), place_(std::move(place)), door_(door), devices_(devices), lanes_(std::move(lanes)) {}
 
 Jobs::~Jobs() {
   while (!served_.empty()) remove(served_.begin()->first);
@@ -31,9 +30,10 @@ Admission Jobs::admit(const JobPlan& plan, TimeNs now) {
   }
   Admission admission{.window = placement->window, .payload_bytes = placement->payload_bytes};
   for (const uint8_t lane : placement->lanes) {
-    admission.trees.push_back({.port = static_cast<uint16_t>(port_ + lane), .lane = lane});
+    admission.trees.push_back({.port = static_cast<uint16_t>(place_.port + lane), .lane = lane});
   }
   if (door_) admission.shm_socket = door_->name();
+  admission.data_ip = place_.data_ip;
   served_[plan.job] = std::move(served);
   return admission;
 }

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "host/transport/shm_door.h"
@@ -22,8 +23,12 @@ class Jobs {
     size_t offers = 0;  // shm links that nobody has fetched
   };
 
-  // port: of lane 0's UDP sockets. door may be null: no shm. devices: those of the lanes' verbs hubs. All outlive this.
-  Jobs(const JobTable::Config& config, uint16_t port, ShmDoor* door, const VerbsDevices& devices, std::vector<Lane*> lanes);
+  struct Place {
+    uint16_t port = 0;    // of lane 0, for UDP
+    std::string data_ip;  // "": the controller's
+  };
+  // door may be null: no shm. devices: those of the lanes' verbs hubs. All outlive this.
+  Jobs(const JobTable::Config& config, Place place, ShmDoor* door, const VerbsDevices& devices, std::vector<Lane*> lanes);
   ~Jobs();
 
   Admission admit(const JobPlan& plan, TimeNs now);
@@ -61,7 +66,7 @@ class Jobs {
   void clear(uint32_t job, const Served& served);
 
   JobTable table_;
-  uint16_t port_;
+  Place place_;
   ShmDoor* door_;
   const VerbsDevices& devices_;
   std::vector<Lane*> lanes_;

@@ -32,7 +32,7 @@ constexpr uint32_t kPublishSteps = 4096;
 
 }  // namespace
 
-Result<std::unique_ptr<Lane>> Lane::make(const Options& options, std::vector<std::unique_ptr<UdpHub>> hubs,
+Result<std::unique_ptr<Lane>> Lane::make(const Options& options, std::vector<std::unique_ptr<Transport>> hubs,
                                          std::unique_ptr<ShmHub> shm, std::vector<std::unique_ptr<VerbsHub>> verbs) {
   Result<std::unique_ptr<Waiter>> waiter = Waiter::make();
   if (!waiter.ok()) return waiter.status();
@@ -44,7 +44,7 @@ Result<std::unique_ptr<Lane>> Lane::make(const Options& options, std::vector<std
   return lane;
 }
 
-Lane::Lane(const Options& options, std::unique_ptr<Waiter> waiter, std::vector<std::unique_ptr<UdpHub>> hubs,
+Lane::Lane(const Options& options, std::unique_ptr<Waiter> waiter, std::vector<std::unique_ptr<Transport>> hubs,
            std::unique_ptr<ShmHub> shm, std::vector<std::unique_ptr<VerbsHub>> verbs)
     : options_(options),
       waiter_(std::move(waiter)),

@@ -1,5 +1,5 @@
-// Lane: one datapath thread of the daemon: its own Node, UDP sockets, shm and verbs hubs, so that nothing is shared or
-// locked there.
+// Lane: one datapath thread of the daemon: its own Node, UDP sockets (or a hub on a DPDK device), shm and verbs hubs, so
+// that nothing is shared or locked there.
 //
 //   loop:  receive a burst from each transport -> Node -> send what it wants -> release buffers; when idle: spin, yield,
 //   block
@@ -20,7 +20,6 @@
 #include <vector>
 
 #include "host/transport/shm.h"
-#include "host/transport/udp.h"
 #include "host/transport/verbs.h"
 #include "host/transport/waiter.h"
 #include "switch_model/node.h"
@@ -32,7 +31,7 @@ class Lane {
   struct Options {
     uint32_t index = 0;
     uint32_t trees_max = 1024;
-    uint32_t peers_max = 1024;  // of each UDP socket, as it was made
+    uint32_t peers_max = 1024;  // of each UDP socket or DPDK hub, as it was made
     TimeNs busy_poll = 0;       // spin this long before blocking
   };
   struct Tree {
@@ -57,7 +56,7 @@ class Lane {
   };
 
   // shm may be null; verbs: one hub per RDMA device.
-  static Result<std::unique_ptr<Lane>> make(const Options& options, std::vector<std::unique_ptr<UdpHub>> hubs,
+  static Result<std::unique_ptr<Lane>> make(const Options& options, std::vector<std::unique_ptr<Transport>> hubs,
                                             std::unique_ptr<ShmHub> shm, std::vector<std::unique_ptr<VerbsHub>> verbs);
   ~Lane();
 
@@ -92,7 +91,7 @@ class Lane {
     std::vector<std::unique_ptr<VerbsPort>> queue_pairs;
   };
 
-  Lane(const Options& options, std::unique_ptr<Waiter> waiter, std::vector<std::unique_ptr<UdpHub>> hubs,
+  Lane(const Options& options, std::unique_ptr<Waiter> waiter, std::vector<std::unique_ptr<Transport>> hubs,
        std::unique_ptr<ShmHub> shm, std::vector<std::unique_ptr<VerbsHub>> verbs);
 
   void call(const std::function<void()>& work);
@@ -109,7 +108,7 @@ class Lane {
 
   Options options_;
   std::unique_ptr<Waiter> waiter_;
-  std::vector<std::unique_ptr<UdpHub>> hubs_;
+  std::vector<std::unique_ptr<Transport>> hubs_;
   std::unique_ptr<ShmHub> shm_;
   std::vector<std::unique_ptr<VerbsHub>> verbs_;
   std::vector<Transport*> transports_;         // the hubs, then shm and verbs, whose contributions lie in arenas

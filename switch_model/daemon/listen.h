@@ -16,8 +16,8 @@ namespace gatun {
 struct Sockets {
   uint16_t port = 0;
   std::vector<Endpoint> endpoints;
-  std::vector<Fd> listeners;                               // non-blocking, one per endpoint
-  std::vector<std::vector<std::unique_ptr<UdpHub>>> hubs;  // by lane, one per endpoint; none without udp
+  std::vector<Fd> listeners;                                  // non-blocking, one per endpoint
+  std::vector<std::vector<std::unique_ptr<Transport>>> hubs;  // by lane, one per endpoint; none without udp
 };
 
 // Opens all of it or nothing. The error names the address, the port and what to do. udp: options of every UDP socket; its

@@ -20,11 +20,22 @@ inline void run_case(const char* name, const std::string& kind, void (*body)(con
 
 }  // namespace gatun::conformance
 
-#define CONFORMANCE_CASE(name)                                                                      \
-  static void name(const std::string& kind);                                                        \
-  TEST_CASE("udp4." #name, "[conformance]") { gatun::conformance::run_case(#name, "udp4", name); }  \
-  TEST_CASE("udp6." #name, "[conformance]") { gatun::conformance::run_case(#name, "udp6", name); }  \
-  TEST_CASE("shm." #name, "[conformance]") { gatun::conformance::run_case(#name, "shm", name); }    \
-  TEST_CASE("verbs." #name, "[conformance]") { gatun::conformance::run_case(#name, "verbs", name); } \
-  TEST_CASE("lossy." #name, "[conformance]") { gatun::conformance::run_case(#name, "lossy", name); } \
+#define CONFORMANCE_KIND(kind, name)                  \
+  TEST_CASE(#kind "." #name, "[conformance]") {       \
+    gatun::conformance::run_case(#name, #kind, name); \
+  }
+
+#define CONFORMANCE_CASE(name)               \
+  static void name(const std::string& kind); \
+  CONFORMANCE_KIND(udp4, name)               \
+  CONFORMANCE_KIND(udp6, name)               \
+  CONFORMANCE_KIND(shm, name)                \
+  CONFORMANCE_KIND(verbs, name)              \
+  CONFORMANCE_KIND(lossy, name)              \
+  CONFORMANCE_KIND(dpdk4, name)              \
+  CONFORMANCE_KIND(dpdk6, name)              \
+  CONFORMANCE_KIND(dpdk_hub, name)           \
+  CONFORMANCE_KIND(dpdk_link, name)          \
+  CONFORMANCE_KIND(vhost, name)              \
+  CONFORMANCE_KIND(virtio, name)             \
   static void name([[maybe_unused]] const std::string& kind)

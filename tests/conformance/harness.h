@@ -18,7 +18,8 @@ inline constexpr uint32_t kPlaces = 64;  // for payloads, on each side
 struct HarnessOptions {
   int links = 2;
   uint32_t buffers = 256;
-  uint32_t payload_bytes = 4096;  // where the transport is made for a payload; udp follows its path
+  uint32_t payload_bytes = 4096;  // where the transport is made for a payload; others follow their path
+  uint32_t mtu = 1500;            // of that path, where the harness makes it
 };
 
 class Harness {
@@ -34,8 +35,8 @@ class Harness {
   std::vector<PeerId> peers;
 };
 
-// "udp4", "udp6", "shm", "verbs" (between the devices of tests/rdma), "lossy" (over udp4, without faults).
-// What this host lacks to run one; empty if nothing.
+// "udp4", "udp6", "shm", "verbs" (between the devices of tests/rdma), "lossy" (over udp4, without faults), and those of
+// harness_dpdk.h. What this host lacks to run one; empty if nothing.
 std::string missing_for(const std::string& kind);
 std::unique_ptr<Harness> make_harness(const std::string& kind, const HarnessOptions& options = {});
 // Each link sends a packet, the hub adopts its source.

@@ -6,6 +6,7 @@
 #include "host/transport/udp.h"
 #include "host/transport/verbs.h"
 #include "tests/conformance/harness.h"
+#include "tests/conformance/harness_dpdk.h"
 
 namespace gatun::conformance {
 
@@ -168,12 +169,14 @@ class LossyHarness : public Harness {
 
 std::string missing_for(const std::string& kind) {
   if (kind == "verbs") return VerbsHarness::missing();
+  if (is_dpdk(kind)) return missing_for_dpdk(kind);
   if (kind != "udp6") return "";
   auto hub = UdpHub::make(Endpoint::parse("::1", 0).value(), {});
   return hub.ok() ? "" : hub.status().message();
 }
 
 std::unique_ptr<Harness> make_harness(const std::string& kind, const HarnessOptions& options) {
+  if (is_dpdk(kind)) return make_dpdk_harness(kind, options);
   if (kind == "udp4") return std::make_unique<UdpHarness>("127.0.0.1", options);
   if (kind == "udp6") return std::make_unique<UdpHarness>("::1", options);
   if (kind == "lossy") return std::make_unique<LossyHarness>(make_harness("udp4", options), options);

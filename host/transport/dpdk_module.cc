@@ -1,0 +1,13 @@
+#include "host/transport/dpdk_module.h"
+
+#include "host/transport/dpdk_device.h"
+
+namespace gatun {
+namespace {
+constexpr DpdkModule kModule = {kDpdkModuleVersion, DpdkDeviceShared::open};
+}  // namespace
+}  // namespace gatun
+
+extern "C" __attribute__((visibility("default"))) const void* gatun_dpdk_module() {
+  return &gatun::kModule;
+}

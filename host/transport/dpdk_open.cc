@@ -1,0 +1,22 @@
+#include "host/base/module.h"
+#include "host/transport/dpdk_module.h"
+
+namespace gatun {
+
+Result<std::shared_ptr<DpdkDevice>> open_dpdk(const std::string& text, const DpdkDeviceOptions& options) {
+  Result<DpdkSpec> spec = DpdkSpec::parse(text);
+  if (!spec.ok()) return spec.status();
+  Result<const void*> loaded = load_module(
+      {.file = "libgatun_dpdk.so", .entry = kDpdkModuleEntry, .what = "the DPDK transport", .needs = "DPDK (libdpdk-dev)"});
+  if (!loaded.ok()) return loaded.status();
+  const DpdkModule* module = static_cast<const DpdkModule*>(loaded.value());
+  if (module->version != kDpdkModuleVersion) {
+    return Status(Code::kUnsupported, "libgatun_dpdk.so belongs to another version of Gatun");
+  }
+  Status why;
+  std::shared_ptr<DpdkDevice> device = module->open(spec.value(), options, &why);
+  if (device == nullptr) return why;
+  return device;
+}
+
+}  // namespace gatun
