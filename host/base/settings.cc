@@ -16,14 +16,6 @@ namespace {
 constexpr uint32_t kPayloadBytesMax = 1 << 20;  // of one packet; 24 bits of elements in the header would allow more
 constexpr TimeNs kDurationMax = 30 * 24 * 3600 * kSecond;
 
-template <typename T>
-bool parse_number(std::string_view text, uint64_t min, uint64_t max, T* out) {
-  uint64_t value = 0;
-  if (!parse_unsigned(text, max, &value) || value < min) return false;
-  *out = static_cast<T>(value);
-  return true;
-}
-
 bool parse_time(std::string_view text, TimeNs min, TimeNs* out) {
   TimeNs value = 0;
   if (!parse_duration(text, &value) || value < min || value > kDurationMax) return false;

@@ -27,11 +27,11 @@ struct SettingValues {
   std::string listen;   // where gatund listens; "" = loopback, both families
   uint16_t port = 0;    // of gatund: TCP control; UDP data from the same number up, one per lane; 0 = any free
   std::string job;
-  std::string transport;  // "auto", "shm", "udp", "verbs", "dpdk"
-  std::string device;     // for dpdk: host/transport/dpdk_spec.h has its words; "" = none
-  std::string fallback;   // "ring", "exact", "off"
-  std::string rendezvous; // where rank 0 serves ranks that find neither a switch nor a store: "host:port"
-  TimeNs detect = 0;      // a switch that answers nothing for this long is dead
+  std::string transport;   // "auto", "shm", "udp", "verbs", "dpdk"
+  std::string device;      // for dpdk: host/transport/dpdk_spec.h has its words; "" = none
+  std::string fallback;    // "ring", "exact", "off"
+  std::string rendezvous;  // where rank 0 serves ranks that find neither a switch nor a store: "host:port"
+  TimeNs detect = 0;       // a switch that answers nothing for this long is dead
   uint32_t trees = 0;
   uint32_t window = 0;         // chunks per tree, power of two; 0 = chosen at join
   uint32_t payload_bytes = 0;  // most payload of one packet, multiple of 64; 0 = what the path carries
@@ -44,8 +44,8 @@ struct SettingValues {
   uint32_t lanes = 0;
   TimeNs busy_poll = 0;  // spin this long before blocking
   TimeNs rto_min = 0;
-  std::string metrics;   // of gatund: host, host:port or [v6]:port; "" = off
-  std::string log;  // "error", "warn", "info", "debug"
+  std::string metrics;  // of gatund: host, host:port or [v6]:port; "" = off
+  std::string log;      // "error", "warn", "info", "debug"
 };
 
 inline constexpr int kSettings = 23;
@@ -105,6 +105,13 @@ class Settings {
 bool parse_duration(std::string_view text, TimeNs* out);
 bool parse_bytes(std::string_view text, uint64_t* out);
 bool parse_unsigned(std::string_view text, uint64_t max, uint64_t* out);
+template <typename T>
+bool parse_number(std::string_view text, uint64_t min, uint64_t max, T* out) {
+  uint64_t value = 0;
+  if (!parse_unsigned(text, max, &value) || value < min) return false;
+  *out = static_cast<T>(value);
+  return true;
+}
 std::string format_duration(TimeNs duration);  // the shortest of the same form: "1500ms", "30s"
 std::string format_bytes(uint64_t bytes);      // "256M", "1408"
 

@@ -8,16 +8,12 @@ namespace {
 
 constexpr TimeNs kLookAtStop = 200 * kMs;
 
-bool stopped(const std::atomic<bool>* stop) {
-  return stop && stop->load();
-}
-
 Result<std::string> get(Store& store, const std::string& key, TimeNs deadline, const std::atomic<bool>* stop) {
   while (true) {
     const TimeNs now = now_ns();
     Result<std::string> text = store.get(key, stop ? std::min(deadline, now + kLookAtStop) : deadline);
     if (text.ok() || text.status().code() != Code::kTimeout || now >= deadline || !stop) return text;
-    if (stopped(stop)) return Status(Code::kAborted, "the exchange was called off");
+    if (stop->load()) return Status(Code::kAborted, "the exchange was called off");
   }
 }
 

@@ -192,8 +192,7 @@ class Setup {
     call.last_trouble = error == EPROTO       ? "something else answers there"
                         : error == ECONNRESET ? "it was turned away"
                                               : strerror_r(error, buffer, sizeof buffer);
-    if (error != ECONNREFUSED) call.refused_since = kNever;
-    if (error == ECONNREFUSED) call.refused_since = std::min(call.refused_since, now_ns());
+    call.refused_since = error == ECONNREFUSED ? std::min(call.refused_since, now_ns()) : kNever;
     call.fd.reset();
     call.state = Call::kIdle;
     call.retry_at = now_ns() + kRetry;

@@ -88,19 +88,6 @@ PathFacts udp_path_facts(const Endpoint& controller, const DpdkDevice* device) {
   return {.payload_bytes = caps.payload_bytes_max, .receive_bytes = caps.receive_bytes};
 }
 
-Result<std::shared_ptr<DpdkDevice>> device_wanted(const SettingValues& settings, std::string* why) {
-  const bool must = settings.transport == "dpdk";
-  if (must && settings.device.empty()) {
-    return Status(Code::kInvalidArgument,
-                  "transport is dpdk, but the setting device is none; name the device and its address there");
-  }
-  if (settings.device.empty() || (!must && settings.transport != "auto")) return std::shared_ptr<DpdkDevice>();
-  Result<std::shared_ptr<DpdkDevice>> device = open_dpdk(settings.device, {});
-  if (device.ok() || must || device.status().code() == Code::kInvalidArgument) return device;
-  *why = device.status().message();
-  return std::shared_ptr<DpdkDevice>();
-}
-
 Result<Attachment> attach(const AttachRequest& request, TimeNs deadline) {
   const control::Admit& admit = *request.admit;
   Attachment attachment;

@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "host/base/os.h"
-#include "host/base/settings.h"
 #include "host/lib/datapath.h"
 #include "host/transport/dpdk_module.h"
 #include "host/transport/transport.h"
@@ -26,10 +25,6 @@ struct PathFacts {
   uint32_t receive_bytes = 0;
 };
 PathFacts udp_path_facts(const Endpoint& controller, const DpdkDevice* device);
-
-// The device that these settings want; null: none. kUnsupported and kSystem only if transport is dpdk: auto goes without it,
-// and *why says why.
-Result<std::shared_ptr<DpdkDevice>> device_wanted(const SettingValues& settings, std::string* why);
 
 // Puts something between the datapath and a transport, for tests; null: nothing.
 using TransportWrapper = std::function<std::unique_ptr<Transport>(std::unique_ptr<Transport>)>;

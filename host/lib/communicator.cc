@@ -186,7 +186,7 @@ SwitchPath::Config Communicator::path_config(const std::string& card, const std:
 
 Status Communicator::open_device() {
   std::string why;
-  Result<std::shared_ptr<DpdkDevice>> device = device_wanted(config_.settings, &why);
+  Result<std::shared_ptr<DpdkDevice>> device = wanted_dpdk(config_.settings, {}, &why);
   if (!device.ok()) return device.status();
   device_ = std::move(device.value());
   if (!why.empty()) log_.warn("%s; kernel sockets are used instead", why.c_str());

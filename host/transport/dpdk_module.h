@@ -9,6 +9,7 @@
 #include <memory>
 
 #include "host/base/os.h"
+#include "host/base/settings.h"
 #include "host/transport/dpdk_spec.h"
 #include "host/transport/transport.h"
 #include "protocols/time.h"
@@ -47,5 +48,10 @@ struct DpdkModule {
 
 // The device of a setting. kInvalidArgument: the text is wrong; kUnsupported: there is no DPDK here; kSystem: it refuses.
 Result<std::shared_ptr<DpdkDevice>> open_dpdk(const std::string& text, const DpdkDeviceOptions& options);
+
+// The device that these settings want; null: none. kUnsupported and kSystem only if transport is dpdk: auto goes without it,
+// and *why says why.
+Result<std::shared_ptr<DpdkDevice>> wanted_dpdk(const SettingValues& settings, const DpdkDeviceOptions& options,
+                                                std::string* why);
 
 }  // namespace gatun

@@ -19,4 +19,18 @@ Result<std::shared_ptr<DpdkDevice>> open_dpdk(const std::string& text, const Dpd
   return device;
 }
 
+Result<std::shared_ptr<DpdkDevice>> wanted_dpdk(const SettingValues& settings, const DpdkDeviceOptions& options,
+                                                std::string* why) {
+  const bool must = settings.transport == "dpdk";
+  if (must && settings.device.empty()) {
+    return Status(Code::kInvalidArgument,
+                  "transport is dpdk, but the setting device is none; name the device and its address there");
+  }
+  if (settings.device.empty() || (!must && settings.transport != "auto")) return std::shared_ptr<DpdkDevice>();
+  Result<std::shared_ptr<DpdkDevice>> device = open_dpdk(settings.device, options);
+  if (device.ok() || must || device.status().code() == Code::kInvalidArgument) return device;
+  *why = device.status().message();
+  return std::shared_ptr<DpdkDevice>();
+}
+
 }  // namespace gatun

@@ -1,8 +1,8 @@
 #include "host/transport/dpdk_spec.h"
 
 #include <algorithm>
-#include <charconv>
-#include <cstring>
+
+#include "host/base/settings.h"
 
 namespace gatun {
 namespace {
@@ -25,14 +25,6 @@ std::vector<std::string> words_of(const std::string& text) {
     at = end;
   }
   return words;
-}
-
-bool parse_number(std::string_view text, uint32_t min, uint32_t max, uint32_t* out) {
-  uint32_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || value < min || value > max) return false;
-  *out = value;
-  return true;
 }
 
 bool is_pci(std::string_view text) {

@@ -130,22 +130,13 @@ Status Daemon::open_verbs_devices(SwitchFacts* facts) {
 
 // With a device its network carries the data, of workers with kernel sockets, too.
 Status Daemon::open_device() {
-  const bool must = settings_.transport == "dpdk";
-  if (must && settings_.device.empty()) {
-    return {Code::kInvalidArgument,
-            "transport is dpdk, but the setting device is none; name the device and its address there"};
-  }
-  if (settings_.device.empty() || (!must && settings_.transport != "auto")) return {};
   const auto buffers = static_cast<uint32_t>(std::min<uint64_t>(settings_.memory_bytes / kDpdkBufferBytes, kDpdkBuffersMax));
-  auto device = open_dpdk(settings_.device, {.lanes = settings_.lanes, .buffers = buffers});
-  if (device.ok()) {
-    device_ = std::move(device.value());
-    const std::string warning = device_->warning();
-    if (!warning.empty()) log_->warn("%s", warning.c_str());
-    return {};
-  }
-  if (must || device.status().code() == Code::kInvalidArgument) return device.status();
-  log_->warn("%s; data goes by kernel sockets", device.status().message());
+  std::string why;
+  auto device = wanted_dpdk(settings_, {.lanes = settings_.lanes, .buffers = buffers}, &why);
+  if (!device.ok()) return device.status();
+  device_ = std::move(device.value());
+  if (!why.empty()) log_->warn("%s; data goes by kernel sockets", why.c_str());
+  if (device_ && !device_->warning().empty()) log_->warn("%s", device_->warning().c_str());
   return {};
 }
 

@@ -57,6 +57,7 @@ std::string TestNet::missing() {
 TestNet::TestNet(uint32_t mtu) : state_(std::make_unique<State>()) {
   state_->thread = std::thread([this] { state_->loop(); });
   const std::string bytes = state_->mtu = std::to_string(mtu);
+  // No wait for duplicates of addresses of IPv6, where the kernel has IPv6.
   for (const std::string& line :
        {std::string("ip link add va type veth peer name vb"), "ip link set va mtu " + bytes, "ip link set vb mtu " + bytes,
         std::string("cd /proc/sys/net/ipv6/conf && echo 0 >all/accept_dad && echo 0 >default/accept_dad || true"),

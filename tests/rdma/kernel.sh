@@ -51,7 +51,7 @@ done | awk '!seen[$0]++' | while read -r file; do
   cp "$file" "initrd.d/modules/$number-$(basename "$file")"
   number=$((number + 1))
 done
-strip --strip-debug initrd.d/modules/*.ko 2>/dev/null || true
+strip --strip-debug initrd.d/modules/*.ko 2>/dev/null || true  # it only makes the file smaller
 (cd initrd.d && find . | cpio --quiet -o -H newc -R 0:0) >initrd.new
 rm -rf tree initrd.d fetch
 mv vmlinux.new vmlinux

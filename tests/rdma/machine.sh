@@ -36,7 +36,7 @@ prepare 9>"$kernel/lock" || skip "no kernel for the emulated machine"
 job=$(mktemp -d)
 qemu="" readers=()
 clean() {
-  kill $qemu "${readers[@]}" 2>/dev/null || true
+  kill $qemu "${readers[@]}" 2>/dev/null || true  # they may have ended
   rm -rf "$job"
 }
 trap clean EXIT

@@ -13,8 +13,9 @@ def missing():
     """Why there can be no such network; "" if nothing speaks against it."""
     if os.geteuid() != 0:
         return "network namespaces need root"
-    if not shutil.which("ip"):
-        return "there is no 'ip' (package iproute2)"
+    for program, package in (("ip", "iproute2"), ("tc", "iproute2"), ("ethtool", "ethtool")):
+        if not shutil.which(program):
+            return f"there is no '{program}' (package {package})"
     tried = subprocess.run(["unshare", "-n", "ip", "link", "add", "name", "bridge0", "type", "bridge"], capture_output=True)
     return "" if tried.returncode == 0 else "no bridges in network namespaces here"
 
