@@ -132,7 +132,7 @@ def _rank(test, rank, folder):
         os.environ.update(GATUN_TEST_FOLDER=folder, RANK=str(rank), WORLD_SIZE=str(test.size), LOCAL_RANK=str(rank))
         test.function(rank, test.size)
         if OLD:  # its Gloo can hang when it is taken down; the groups of Gatun leave as they would at the end of a script
-            gatun._torch.extension().leave_all(datetime.timedelta(seconds=2))
+            gatun._torch.extension().leave_all()
         elif dist.is_initialized():
             dist.destroy_process_group()
         code = 0

@@ -6,10 +6,15 @@
 
 #include <algorithm>
 #include <optional>
+#include <system_error>
+#include <thread>
 #include <utility>
 
 namespace gatun_torch {
 namespace {
+
+using Clock = std::chrono::steady_clock;
+using Milliseconds = std::chrono::milliseconds;
 
 // Lets other Python threads run while this one waits; callbacks that complete what is waited for may need them.
 class WithoutGil {
@@ -30,11 +35,45 @@ class WithoutGil {
 // Never destroyed: groups may outlive static objects.
 struct Registry {
   std::mutex mutex;
-  std::vector<Group*> groups;
+  std::vector<c10::weak_intrusive_ptr<Group>> groups;
+  std::vector<BasePtr> unfinished;  // inner groups
 };
 Registry& registry() {
   static auto* const all = new Registry;
   return *all;
+}
+
+// Groups that end one directly after another, as destroy_process_group ends them, share one grace: all had it since the
+// first of them, and their end takes no longer than if they ended side by side.
+class Grace {
+ public:
+  Clock::time_point begin(Milliseconds grace) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (ending_++ == 0 && Clock::now() - last_ended_ > kApart) {
+      until_ = Clock::now() + grace;
+    }
+    return until_;
+  }
+  void end() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    --ending_;
+    last_ended_ = Clock::now();
+  }
+
+ private:
+  static constexpr Milliseconds kApart{50};  // PyTorch does nothing else between two groups
+  std::mutex mutex_;
+  int ending_ = 0;
+  Clock::time_point until_, last_ended_;
+};
+Grace& shared_grace() {
+  static auto* const grace = new Grace;
+  return *grace;
+}
+
+// At least 1 ms: PyTorch takes 0 for no limit.
+Milliseconds until(Clock::time_point when) {
+  return std::max(std::chrono::duration_cast<Milliseconds>(when - Clock::now()), Milliseconds(1));
 }
 
 bool on_cpu(const at::Tensor& tensor) {
@@ -63,18 +102,19 @@ Group::Group(gatun_comm_t comm, int rank, int size, Config config)
       timeout_ms_(config.timeout.count()),
       tracker_(std::make_shared<Tracker>(comm, rank, size, config.name)),
       inner_(std::move(config.inner)),
-      make_device_inner_(std::move(config.make_device_inner)) {
+      make_device_inner_(std::move(config.make_device_inner)) {}
+
+c10::intrusive_ptr<Group> Group::make(gatun_comm_t comm, int rank, int size, Config config) {
+  auto group = c10::make_intrusive<Group>(comm, rank, size, std::move(config));
   std::lock_guard<std::mutex> lock(registry().mutex);
-  registry().groups.push_back(this);
+  auto& groups = registry().groups;
+  groups.erase(std::remove_if(groups.begin(), groups.end(), [](const auto& old) { return old.expired(); }), groups.end());
+  groups.emplace_back(group);
+  return group;
 }
 
 Group::~Group() {
-  {
-    std::lock_guard<std::mutex> lock(registry().mutex);
-    auto& groups = registry().groups;
-    groups.erase(std::remove(groups.begin(), groups.end(), this), groups.end());
-  }
-  leave(kShutdownGrace);
+  leave();
 }
 
 gatun_stats_t Group::stats() const {
@@ -87,23 +127,34 @@ gatun_stats_t Group::stats() const {
   return stats;
 }
 
-void Group::leave(Milliseconds grace) {
+void Group::leave() {
   const WithoutGil free;
   std::lock_guard<std::mutex> once(leave_mutex_);
   if (!comm_) {
     return;
   }
   tracker_->close("the group was destroyed");
-  if (!tracker_->wait_idle(grace)) {
+  const auto grace_ends = shared_grace().begin(kGrace);
+  tracker_->complete_without_threads();
+  if (!tracker_->wait_idle(until(grace_ends))) {
     gatun_comm_abort(comm_);
-    tracker_->wait_idle(kShutdownGrace);
+    tracker_->complete_without_threads();
+    tracker_->wait_idle(kGrace);
   }
   {
     std::lock_guard<std::mutex> lock(comm_mutex_);
     gatun_comm_destroy(std::exchange(comm_, nullptr));
   }
-  tracker_->stop();
-  BasePtr inner, device_inner;  // their destructors join threads that may want the interpreter: here, while it is free
+  tracker_->stop(std::max(until(grace_ends), kCallbacks));
+  leave_inner(until(grace_ends));
+  shared_grace().end();
+}
+
+// Their destructors join threads that may want the interpreter: here, while it is free. Gloo's waits for what is pending,
+// and nothing can end that: such a group is left to the end of the process.
+void Group::leave_inner(Milliseconds left) {
+  const bool idle = tracker_->wait_foreign(left);
+  BasePtr inner, device_inner;
   {
     std::lock_guard<std::mutex> lock(inner_mutex_);
     inner = std::move(inner_);
@@ -113,6 +164,11 @@ void Group::leave(Milliseconds grace) {
     if (*each) {
       shutdown_of(**each);
     }
+  }
+  if (!idle) {
+    std::lock_guard<std::mutex> lock(registry().mutex);
+    registry().unfinished.push_back(std::move(inner));
+    registry().unfinished.push_back(std::move(device_inner));
   }
 }
 
@@ -133,11 +189,27 @@ void Group::abort() {
   }
 }
 
-void leave_all(std::chrono::milliseconds grace) {
+void leave_all() {
   const WithoutGil free;
-  std::lock_guard<std::mutex> lock(registry().mutex);
-  for (auto* group : registry().groups) {
-    group->leave(grace);
+  std::vector<c10::intrusive_ptr<Group>> groups;
+  {
+    std::lock_guard<std::mutex> lock(registry().mutex);
+    for (const auto& each : registry().groups) {
+      if (auto group = each.lock()) {
+        groups.push_back(std::move(group));
+      }
+    }
+  }
+  std::vector<std::thread> side_by_side;
+  for (const auto& group : groups) {
+    try {
+      side_by_side.emplace_back([&group] { group->leave(); });
+    } catch (const std::system_error&) {  // no more threads
+      group->leave();
+    }
+  }
+  for (auto& thread : side_by_side) {
+    thread.join();
   }
 }
 
@@ -245,8 +317,7 @@ WorkPtr Group::gather_all(const Tensors& outputs, const Tensors& inputs, c10d::O
   const auto send = buffers.send, recv = buffers.recv;
   auto kept = inputs;
   kept.push_back(send);
-  return submit({type, title, std::move(kept), outputs, recv, std::move(buffers.unpack), fingerprint(type, inputs),
-                 timeout},
+  return submit({type, title, std::move(kept), outputs, recv, std::move(buffers.unpack), fingerprint(type, inputs), timeout},
                 [=, this](const gatun_call_t* call, gatun_request_t* request) {
                   return gatun_iallgather(send.data_ptr(), recv.data_ptr(), bytes_of(send), GATUN_U8, comm_, call, request);
                 });
@@ -295,12 +366,12 @@ WorkPtr Group::scatter_reduced(const Tensors& outputs, const Tensors& inputs, co
   const auto send = buffers.send, recv = buffers.recv;
   auto kept = inputs;
   kept.push_back(send);
-  return submit({type, title, std::move(kept), outputs, recv, std::move(buffers.unpack), fingerprint(type, outputs),
-                 timeout},
-                [=, this](const gatun_call_t* call, gatun_request_t* request) {
-                  return gatun_ireduce_scatter(send.data_ptr(), recv.data_ptr(), static_cast<size_t>(elements),
-                                               how.element.type, how.op, comm_, call, request);
-                });
+  return submit(
+      {type, title, std::move(kept), outputs, recv, std::move(buffers.unpack), fingerprint(type, outputs), timeout},
+      [=, this](const gatun_call_t* call, gatun_request_t* request) {
+        return gatun_ireduce_scatter(send.data_ptr(), recv.data_ptr(), static_cast<size_t>(elements), how.element.type,
+                                     how.op, comm_, call, request);
+      });
 }
 
 WorkPtr Group::reduce_scatter(Tensors& outputs, TensorLists& inputs, const c10d::ReduceScatterOptions& opts) {

@@ -34,7 +34,8 @@ class Group final : public Base {
     std::function<BasePtr()> make_device_inner;  // for others; called once, when first needed
   };
 
-  // Takes the communicator over.
+  // Takes the communicator over; leave_all() knows the group.
+  static c10::intrusive_ptr<Group> make(gatun_comm_t comm, int rank, int size, Config config);
   Group(gatun_comm_t comm, int rank, int size, Config config);
   ~Group() override;
 
@@ -45,8 +46,8 @@ class Group final : public Base {
   gatun_stats_t stats() const;
 
   // Completes what is pending, for a bounded time, and leaves; then all calls fail. Idempotent.
-  void shutdown() { leave(kShutdownGrace); }
-  void leave(Milliseconds grace);
+  void shutdown() { leave(); }
+  void leave();
   // Fails everything pending on all ranks. Any thread.
   void abort();
 
@@ -85,7 +86,8 @@ class Group final : public Base {
 #endif
 
  private:
-  static constexpr Milliseconds kShutdownGrace{1000};
+  static constexpr Milliseconds kGrace{1000};     // of what is pending at the end
+  static constexpr Milliseconds kCallbacks{500};  // of futures that still run then
 
   // One flat run in and one out, and how the results get back into the tensors.
   struct Buffers {
@@ -109,6 +111,7 @@ class Group final : public Base {
   Base& inner(const char* what, at::TensorList tensors);
   WorkPtr foreign(WorkPtr work);
   WorkPtr collected(WorkPtr work);
+  void leave_inner(Milliseconds left);
 
   gatun_comm_t comm_;
   const std::string name_;
@@ -126,7 +129,7 @@ class Group final : public Base {
   std::vector<WorkPtr> coalesced_;
 };
 
-// Of all groups that still are members; for the end of the process.
-void leave_all(std::chrono::milliseconds grace);
+// Of all groups that still are members, side by side; for the end of the process.
+void leave_all();
 
 }  // namespace gatun_torch

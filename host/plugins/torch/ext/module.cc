@@ -96,8 +96,7 @@ BasePtr create(int rank, int size, const std::string& name, std::chrono::millise
   if (code < 0) {
     Tracker(nullptr, rank, size, name).fail("joining", code, gatun_last_error(nullptr));
   }
-  return c10::make_intrusive<Group>(comm, rank, size,
-                                    Group::Config{name, timeout, std::move(inner), std::move(make_device_inner)});
+  return Group::make(comm, rank, size, {name, timeout, std::move(inner), std::move(make_device_inner)});
 }
 
 py::dict stats(const BasePtr& backend) {
@@ -134,5 +133,5 @@ PYBIND11_MODULE(_gatun, m) {
   m.def("create", &create, py::arg("rank"), py::arg("size"), py::arg("name"), py::arg("timeout"), py::arg("text"),
         py::arg("numbers"), py::arg("store"), py::arg("inner"), py::arg("make_device_inner"));
   m.def("stats", &stats, py::arg("backend"));
-  m.def("leave_all", &leave_all, py::arg("grace"));
+  m.def("leave_all", &leave_all);
 }

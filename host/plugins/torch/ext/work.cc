@@ -2,19 +2,23 @@
 
 #include <ATen/core/grad_mode.h>
 #include <c10/util/Exception.h>
+#include <pybind11/pybind11.h>
+#include <unistd.h>
 
-#include <algorithm>
 #include <atomic>
+#include <system_error>
 #include <thread>
 #include <utility>
+
+namespace py = pybind11;
 
 namespace gatun_torch {
 namespace {
 
-using Clock = std::chrono::steady_clock;
 using Milliseconds = std::chrono::milliseconds;
 
-constexpr Milliseconds kForever{-1};
+// Between two looks at a collective of the inner group: short at first, since most are nearly complete.
+constexpr std::chrono::microseconds kFirstPause{50}, kLastPause{5000};
 
 thread_local const Tracker* completing_in_this_thread = nullptr;
 
@@ -28,6 +32,17 @@ std::vector<c10::Device> devices_of(const std::vector<at::Tensor>& tensors) {
 }
 
 }  // namespace
+
+void run_signal_handlers() {
+  const bool main_thread = ::getpid() == ::gettid();  // no other runs them, and it should not want the interpreter
+  if (!main_thread || !Py_IsInitialized()) {
+    return;
+  }
+  const py::gil_scoped_acquire with_python;
+  if (PyErr_CheckSignals() != 0) {
+    throw py::error_already_set();
+  }
+}
 
 Work::Work(std::shared_ptr<Tracker> tracker, uint64_t sequence, std::string name, Collective collective, int rank,
            Milliseconds timeout)
@@ -92,39 +107,51 @@ bool Work::claim() {
   return !std::exchange(claimed_, true);
 }
 
-bool Work::drive(Milliseconds timeout) {
+bool Work::drive_slice(const Deadline& deadline) {
   {
     std::lock_guard<std::mutex> lock(mutex_);
     if (done_ || driven_ || !started_) {
-      return done_;
+      return false;
     }
     driven_ = true;
   }
-  gatun_wait(&request_, timeout.count());
+  gatun_wait(&request_, deadline.slice().count());
   std::unique_lock<std::mutex> lock(mutex_);
   if (!request_) {
     changed_.wait(lock, [this] { return done_; });  // the call of on_done may be under way in another thread
   }
   driven_ = false;
-  return done_;
+  return !done_ && !deadline.over();
+}
+
+void Work::drive(const Deadline& deadline) {
+  while (drive_slice(deadline)) {
+    run_signal_handlers();
+  }
+  bool done;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    done = done_;
+  }
+  if (done && claim()) {
+    complete();
+  }
 }
 
 bool Work::wait(Milliseconds timeout) {
-  const bool bounded = timeout != kNoTimeout;
-  const auto deadline = Clock::now() + timeout;
-  const auto left = [&] {
-    const auto rest = std::chrono::duration_cast<Milliseconds>(deadline - Clock::now());
-    return bounded ? std::max(rest, Milliseconds(1)) : kForever;
-  };
+  const Deadline deadline(timeout);
   for (const auto& before : before_) {
-    if (before->drive(left()) && before->claim()) {
-      before->complete();
-    }
+    before->drive(deadline);
   }
-  if (drive(left()) && claim()) {
-    complete();
+  drive(deadline);
+  const auto settled = [&] {
+    std::unique_lock<std::mutex> lock(mutex_);
+    return cv_.wait_for(lock, deadline.slice(), [this] { return completed_; });
+  };
+  while (!settled() && !deadline.over()) {
+    run_signal_handlers();
   }
-  return c10d::Work::wait(bounded ? left() : kNoTimeout);
+  return c10d::Work::wait(deadline.timeout());
 }
 
 void Work::complete() {
@@ -159,10 +186,6 @@ void Work::settle() {
 
 Tracker::Tracker(gatun_comm_t comm, int rank, int size, std::string group)
     : comm_(comm), rank_(rank), size_(size), group_(std::move(group)) {}
-
-Tracker::~Tracker() {
-  stop();
-}
 
 WorkPtr Tracker::submit(Collective collective, Milliseconds timeout, bool after_all, const Start& start) {
   if (collective.timeout > kNoTimeout) {
@@ -217,19 +240,23 @@ void Tracker::note_foreign(const WorkPtr& work) {
   foreign_.push_back(work);
 }
 
-void Tracker::wait_foreign(Milliseconds timeout) {
+bool Tracker::wait_foreign(Milliseconds timeout) {
   std::list<WorkPtr> works;
   {
     std::lock_guard<std::mutex> lock(mutex_);
-    works.swap(foreign_);
+    works = foreign_;
   }
+  const Deadline deadline(timeout);
   for (const auto& work : works) {
-    try {
-      work->wait(timeout);
-    } catch (const std::exception&) {
-      // Whoever waits for that collective gets its error.
+    // Not by short waits: NCCL ends a group when one of its waits has run out of time.
+    for (auto pause = kFirstPause; !work->isCompleted() && !deadline.over(); pause = std::min(2 * pause, kLastPause)) {
+      std::this_thread::sleep_for(pause);
+      run_signal_handlers();
     }
   }
+  std::lock_guard<std::mutex> lock(mutex_);
+  foreign_.remove_if([](const WorkPtr& old) { return old->isCompleted(); });
+  return foreign_.empty();
 }
 
 uint64_t Tracker::sequence() const {
@@ -261,13 +288,13 @@ void Tracker::check_open(const std::string& what) const {
   }
 }
 
-void Tracker::stop() {
+void Tracker::stop(Milliseconds timeout) {
   std::unique_lock<std::mutex> lock(mutex_);
   stopping_ = true;
   wake_.notify_all();
   // The last reference to the group may go in a callback of a future, that is in one of these threads: it ends by itself.
   const int self = completing_in_this_thread == this ? 1 : 0;
-  idle_.wait(lock, [&] { return threads_ == self; });
+  idle_.wait_for(lock, timeout, [&] { return threads_ == self; });
 }
 
 std::exception_ptr Tracker::failure(const std::string& what, int code, const std::string& error) const {
@@ -297,9 +324,28 @@ void Tracker::hand_over(c10::intrusive_ptr<Work> work) {
 // Under mutex_. A callback of a future may wait for another operation, so a thread must be left to complete that one.
 void Tracker::keep_one_free() {
   if (free_threads_ == 0 && !to_complete_.empty()) {
+    try {
+      std::thread([keep = shared_from_this()] { keep->run(); }).detach();
+    } catch (const std::system_error&) {  // no more threads: who waits for the work completes it, or the end of the group
+      return;
+    }
     ++threads_;
     ++free_threads_;
-    std::thread([keep = shared_from_this()] { keep->run(); }).detach();
+  }
+}
+
+void Tracker::complete_without_threads() {
+  std::deque<c10::intrusive_ptr<Work>> works;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (threads_ == 0) {
+      works.swap(to_complete_);
+    }
+  }
+  for (const auto& work : works) {
+    if (work->claim()) {
+      work->complete();
+    }
   }
 }
 
@@ -410,6 +456,8 @@ bool Bundle::wait(Milliseconds timeout) {
   for (const auto& work : works_) {
     try {
       all = work->wait(timeout) && all;
+    } catch (const py::error_already_set&) {  // of a signal: not the end of the work
+      throw;
     } catch (...) {
       first = first ? first : std::current_exception();
     }

@@ -5,8 +5,13 @@
 // thread that makes the progress. It is done by whoever claims the work first: a thread in wait(), which drives the
 // communicator itself meanwhile, or else the tracker's own thread. A barrier is settled when it is complete and all
 // collectives before it are.
+//
+// Signals: a wait in Python's main thread runs the handlers of signals within kSlice. When one raises, as Ctrl-C does, the
+// wait ends with that exception and nothing else does: the operation goes on, and can be waited for again.
 #pragma once
 
+#include <algorithm>
+#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <functional>
@@ -22,6 +27,29 @@
 namespace gatun_torch {
 
 class Tracker;
+
+// Until when something waits, in slices.
+class Deadline {
+ public:
+  using Milliseconds = std::chrono::milliseconds;
+  static constexpr Milliseconds kSlice{100};
+
+  explicit Deadline(Milliseconds timeout) : bounded_(timeout != kNoTimeout), until_(Clock::now() + timeout) {}
+  bool over() const { return bounded_ && Clock::now() >= until_; }
+  Milliseconds slice() const { return bounded_ ? std::min(left(), kSlice) : kSlice; }
+  Milliseconds timeout() const { return bounded_ ? left() : kNoTimeout; }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  Milliseconds left() const {
+    return std::max(std::chrono::duration_cast<Milliseconds>(until_ - Clock::now()), Milliseconds(1));
+  }
+  const bool bounded_;
+  const Clock::time_point until_;
+};
+
+// Between two slices: runs the handlers of signals if this is Python's main thread; throws what they raise.
+void run_signal_handlers();
 
 // What to run and what it touches.
 struct Collective {
@@ -52,8 +80,10 @@ class Work final : public c10d::Work {
 
   static void on_done(void* context, int code, const char* error);
   void started(gatun_request_t request);
-  bool claim();                                   // true once: the caller must call complete()
-  bool drive(std::chrono::milliseconds timeout);  // makes progress until done or the time is up; true if it is done
+  bool claim();  // true once: the caller must call complete()
+  // Makes progress until it is done and complete, the time is up, or if another thread does so already.
+  void drive(const Deadline& deadline);
+  bool drive_slice(const Deadline& deadline);  // true if the caller should go on
   void complete();
   void settle();
 
@@ -88,7 +118,6 @@ class Work final : public c10d::Work {
 class Tracker final : public std::enable_shared_from_this<Tracker> {
  public:
   Tracker(gatun_comm_t comm, int rank, int size, std::string group);
-  ~Tracker();
 
   gatun_comm_t comm() const { return comm_; }
 
@@ -97,14 +126,16 @@ class Tracker final : public std::enable_shared_from_this<Tracker> {
   WorkPtr submit(Collective collective, std::chrono::milliseconds timeout, bool after_all, const Start& start);
   // Collectives that run elsewhere: a barrier waits for them too.
   void note_foreign(const WorkPtr& work);
-  void wait_foreign(std::chrono::milliseconds timeout);
+  bool wait_foreign(std::chrono::milliseconds timeout);  // true if none is left
 
   uint64_t sequence() const;
   size_t in_flight() const;
   bool wait_idle(std::chrono::milliseconds timeout);
   // Fails later submissions with this sentence.
   void close(std::string why);
-  void stop();  // ends the threads; nothing may be in flight
+  void complete_without_threads();  // in this thread what none could be made for
+  // Ends the threads; nothing may be in flight. One whose callback takes longer ends behind it.
+  void stop(std::chrono::milliseconds timeout);
 
   void check_open(const std::string& what) const;
   [[noreturn]] void fail(const std::string& what, int code, const std::string& error) const;

@@ -13,6 +13,12 @@ Without PyTorch, a communicator for NumPy arrays:
     with gatun.Communicator(rank, nranks, job="mine") as communicator:
         communicator.allreduce(array)
 
+Ctrl-C, or any signal handler that raises, ends a wait for an operation within a moment by its exception, in Python's main
+thread. The operation goes on and the group stays usable: wait for it again, or end the process; then the other ranks get an
+error that names this one. PyTorch's own waits, of futures and while groups are made, see signals when they end.
+
+Ending groups takes at most about a second, however many there are: so long they may still complete what is pending.
+
 The switch is the program gatund, at 127.0.0.1:7117 or where GATUN_ADDRESS says.
 """
 

@@ -1,6 +1,7 @@
 """Communicator: the blocking half of Gatun's C API for NumPy arrays and PyTorch CPU tensors, through ctypes."""
 
 import ctypes
+import time
 
 from gatun import _library
 
@@ -10,6 +11,8 @@ _TYPES = {
 }  # fmt: skip
 _OPS = {"sum": 0, "prod": 1, "max": 2, "min": 3, "avg": 4}
 _U8 = 1
+_SLICE_MS = 100  # of a wait
+_GRACE = 1  # seconds that close() gives to operations whose call was interrupted
 
 
 class Error(RuntimeError):
@@ -50,13 +53,17 @@ def _api():
         pointer, size, number = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
         api.gatun_last_error.argtypes, api.gatun_last_error.restype = [pointer], ctypes.c_char_p
         api.gatun_comm_create.argtypes = [ctypes.POINTER(pointer), number, number, ctypes.POINTER(_Options)]
-        api.gatun_comm_destroy.argtypes = api.gatun_comm_abort.argtypes = api.gatun_barrier.argtypes = [pointer]
+        api.gatun_comm_destroy.argtypes = api.gatun_comm_abort.argtypes = [pointer]
         api.gatun_comm_stats.argtypes = [pointer, ctypes.POINTER(_Stats)]
-        api.gatun_allreduce.argtypes = [pointer, pointer, size, number, number, pointer]
-        api.gatun_reduce_scatter.argtypes = [pointer, pointer, size, number, number, pointer]
-        api.gatun_allgather.argtypes = [pointer, pointer, size, number, pointer]
-        api.gatun_broadcast.argtypes = [pointer, pointer, size, number, number, pointer]
-        api.gatun_reduce.argtypes = [pointer, pointer, size, number, number, number, pointer]
+        started = [pointer, pointer, ctypes.POINTER(pointer)]  # communicator, call, request
+        api.gatun_iallreduce.argtypes = [pointer, pointer, size, number, number, *started]
+        api.gatun_ireduce_scatter.argtypes = [pointer, pointer, size, number, number, *started]
+        api.gatun_iallgather.argtypes = [pointer, pointer, size, number, *started]
+        api.gatun_ibroadcast.argtypes = [pointer, pointer, size, number, number, *started]
+        api.gatun_ireduce.argtypes = [pointer, pointer, size, number, number, number, *started]
+        api.gatun_ibarrier.argtypes = started
+        api.gatun_test.argtypes = [ctypes.POINTER(pointer)]
+        api.gatun_wait.argtypes = [ctypes.POINTER(pointer), ctypes.c_int64]
         _loaded = api
     return _loaded
 
@@ -65,6 +72,7 @@ class _Array:
     """Address, type and size of a NumPy array or a PyTorch tensor, which must be contiguous and in host memory."""
 
     def __init__(self, array, writes):
+        self.array = array  # kept alive
         kind = str(array.dtype).replace("torch.", "")
         if hasattr(array, "data_ptr"):
             usable = array.device.type == "cpu" and array.is_contiguous()
@@ -93,6 +101,9 @@ class Communicator:
     """One rank of a job. All ranks call the same operations in the same order; each blocks until it is complete.
 
     Settings that are not given come from GATUN_* and the settings file. Times are in seconds.
+
+    Ctrl-C, or a signal handler that raises, ends a call at once by its exception. The operation goes on: the arrays stay in
+    use until the next call that follows it has returned, and the other ranks get their results.
     """
 
     def __init__(self, rank, nranks, job=None, address=None, transport=None, trees=0, window=0, payload=0, timeout=0,
@@ -101,32 +112,49 @@ class Communicator:
         options = _Options(ctypes.sizeof(_Options), *text, trees, window, payload, int(timeout * 1000),
                            int(join_timeout * 1000))  # fmt: skip
         self._comm = ctypes.c_void_p()
+        self._going_on = []  # of calls that were interrupted: request and arrays
         self.rank, self.nranks = rank, nranks
         code = _api().gatun_comm_create(ctypes.byref(self._comm), nranks, rank, ctypes.byref(options))
         if code < 0:
             self._comm = ctypes.c_void_p()
             raise Error(code, _api().gatun_last_error(None).decode())
 
-    def _call(self, name, *arguments):
+    def _call(self, name, arrays, *arguments):
+        """Starts an operation and waits in slices: between two of them, Python runs the handlers of signals."""
         if not self._comm:
             raise ValueError("gatun: the communicator is closed")
-        code = getattr(_api(), "gatun_" + name)(*arguments, self._comm)
+        api, request = _api(), ctypes.c_void_p()
+        try:
+            code = getattr(api, "gatun_i" + name)(*arguments, self._comm, None, ctypes.byref(request))
+            while request:
+                code = api.gatun_wait(ctypes.byref(request), _SLICE_MS)
+        except BaseException:
+            if request:
+                self._going_on.append((request, arrays))
+            raise
         if code < 0:
-            raise Error(code, _api().gatun_last_error(self._comm).decode())
+            raise Error(code, api.gatun_last_error(self._comm).decode())
+        self._forget_ended()
+
+    def _forget_ended(self):
+        for request, _ in self._going_on:
+            _api().gatun_test(ctypes.byref(request))  # empties it when it is complete
+        self._going_on = [pending for pending in self._going_on if pending[0]]
 
     def allreduce(self, array, op="sum", out=None):
         """Reduces over all ranks into out, or in place; returns it."""
         source, target = _Array(array, False), _Array(array if out is None else out, True)
         if (source.count, source.kind) != (target.count, target.kind):
             raise ValueError("gatun: out must have the type and the number of elements of the array")
-        self._call("allreduce", source.address, target.address, source.count, source.element_type(), _op(op))
+        both = source, target
+        self._call("allreduce", both, source.address, target.address, source.count, source.element_type(), _op(op))
         return array if out is None else out
 
     def reduce(self, array, op="sum", root=0):
         """Reduces over all ranks, in place at the root; returns the array."""
         it = _Array(array, True)
         target = it.address if self.rank == root else None
-        self._call("reduce", it.address, target, it.count, it.element_type(), _op(op), root)
+        self._call("reduce", it, it.address, target, it.count, it.element_type(), _op(op), root)
         return array
 
     def reduce_scatter(self, array, out, op="sum"):
@@ -134,7 +162,8 @@ class Communicator:
         source, target = _Array(array, False), _Array(out, True)
         if source.count != target.count * self.nranks or source.kind != target.kind:
             raise ValueError("gatun: the array must be as long as out times the number of ranks, and of one type")
-        self._call("reduce_scatter", source.address, target.address, target.count, source.element_type(), _op(op))
+        both = source, target
+        self._call("reduce_scatter", both, source.address, target.address, target.count, source.element_type(), _op(op))
         return out
 
     def allgather(self, array, out):
@@ -142,17 +171,18 @@ class Communicator:
         source, target = _Array(array, False), _Array(out, True)
         if target.bytes != source.bytes * self.nranks:
             raise ValueError("gatun: out must be as long as the array times the number of ranks")
-        self._call("allgather", source.address, target.address, source.bytes, _U8)
+        both = source, target
+        self._call("allgather", both, source.address, target.address, source.bytes, _U8)
         return out
 
     def broadcast(self, array, root=0):
         """Overwrites the array with the root's; returns it. Any element type."""
         it = _Array(array, True)
-        self._call("broadcast", it.address, it.address, it.bytes, _U8, root)
+        self._call("broadcast", it, it.address, it.address, it.bytes, _U8, root)
         return array
 
     def barrier(self):
-        self._call("barrier")
+        self._call("barrier", None)
 
     def stats(self):
         stats = _Stats(ctypes.sizeof(_Stats))
@@ -170,6 +200,14 @@ class Communicator:
     def close(self):
         """Leaves the job. Idempotent."""
         if self._comm:
+            end = time.monotonic() + _GRACE
+            for request, _ in self._going_on:
+                _api().gatun_wait(ctypes.byref(request), int(1000 * max(0, end - time.monotonic())))
+            if any(request for request, _ in self._going_on):
+                self.abort()
+                for request, _ in self._going_on:
+                    if request:
+                        _api().gatun_wait(ctypes.byref(request), -1)
             comm, self._comm = self._comm, ctypes.c_void_p()
             _api().gatun_comm_destroy(comm)
 

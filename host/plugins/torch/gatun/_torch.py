@@ -1,7 +1,6 @@
 """The backend "gatun" of torch.distributed: registration, settings, rendezvous. The work is done by the extension _gatun."""
 
 import atexit
-import datetime
 import inspect
 import os
 import secrets
@@ -12,8 +11,6 @@ import torch.distributed as dist
 from gatun import _build
 
 _extension = None
-# Seconds that the end of the process waits for operations nobody waited for.
-_EXIT_GRACE = datetime.timedelta(seconds=2)
 
 # Settings a group takes in pg_options=dict(...); anything not given comes from GATUN_* and the settings file.
 _WORDS = ("address", "job", "transport", "fallback")
@@ -35,7 +32,7 @@ def extension():
             )
         from gatun import _gatun
 
-        atexit.register(_gatun.leave_all, _EXIT_GRACE)
+        atexit.register(_gatun.leave_all)
         _extension = _gatun
     return _extension
 
