@@ -52,7 +52,7 @@ class Mesh : public BulkStreams {
     virtual ~Events() = default;
     // One message; at most kMessageBytesMax.
     virtual void on_mesh_message(uint32_t rank, std::span<const std::byte> message) = 0;
-    // The connection to this rank has ended; nothing follows from it. why: "closed its connection", "connection reset".
+    // The connection to this rank has ended; nothing follows from it. why: "closed its connection", "reset its connection".
     virtual void on_mesh_end(uint32_t rank, const std::string& why) = 0;
   };
   static constexpr size_t kMessageBytesMax = 1 << 20;

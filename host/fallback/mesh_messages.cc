@@ -18,18 +18,19 @@ constexpr size_t kLengthBytes = 4;
 constexpr size_t kReadBytes = 64 << 10;
 constexpr TimeNs kFlushMax = 500 * kMs;  // of the last messages at the end, when a peer does not read
 
+// Behind "it".
 std::string why_ended(int error) {
   switch (error) {
     case 0: return "closed its connection";
     case EPIPE:
-    case ECONNRESET: return "connection reset";
+    case ECONNRESET: return "reset its connection";
     case ETIMEDOUT:
     case EHOSTUNREACH:
-    case ENETUNREACH: return "connection timed out: no answer from its host";
+    case ENETUNREACH: return "does not answer any more: its connection timed out";
     default: break;
   }
   char buffer[128];
-  return std::string("connection broke: ") + strerror_r(error, buffer, sizeof buffer);
+  return std::string("lost its connection: ") + strerror_r(error, buffer, sizeof buffer);
 }
 
 }  // namespace
