@@ -67,7 +67,7 @@ ended=0
 wait "$qemu" || ended=$?
 qemu=""
 if [[ -s $job/code ]]; then
-  wait "${readers[@]}" || true
+  wait "${readers[@]}" || true  # the code is the command's; a reader whose output nobody takes any more does not change it
   readers=()
   code=$(<"$job/code")
   ((code != 125)) || tail -n 8 "$job/console" >&2

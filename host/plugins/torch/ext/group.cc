@@ -153,7 +153,8 @@ void Group::leave() {
 // Their destructors join threads that may want the interpreter: here, while it is free. Gloo's waits for what is pending,
 // and nothing can end that: such a group is left to the end of the process.
 void Group::leave_inner(Milliseconds left) {
-  const bool idle = tracker_->wait_foreign(left);
+  // No signal handlers: what they raise would leave the group half left, and end the process in a destructor.
+  const bool idle = tracker_->wait_foreign(left, [] {});
   BasePtr inner, device_inner;
   {
     std::lock_guard<std::mutex> lock(inner_mutex_);
@@ -344,7 +345,7 @@ WorkPtr Group::_allgather_base(at::Tensor& output, at::Tensor& input, const c10d
 }
 
 WorkPtr Group::barrier(const c10d::BarrierOptions& opts) {
-  tracker_->wait_foreign(Milliseconds(timeout_ms_));
+  tracker_->wait_foreign(Milliseconds(timeout_ms_), run_signal_handlers);
   return submit(
       {c10d::OpType::BARRIER, "gatun:barrier", {}, {}, {}, nullptr, 0, opts.timeout},
       [this](const gatun_call_t* call, gatun_request_t* request) { return gatun_ibarrier(comm_, call, request); }, true);

@@ -240,7 +240,7 @@ void Tracker::note_foreign(const WorkPtr& work) {
   foreign_.push_back(work);
 }
 
-bool Tracker::wait_foreign(Milliseconds timeout) {
+bool Tracker::wait_foreign(Milliseconds timeout, void (*run_between)()) {
   std::list<WorkPtr> works;
   {
     std::lock_guard<std::mutex> lock(mutex_);
@@ -251,7 +251,7 @@ bool Tracker::wait_foreign(Milliseconds timeout) {
     // Not by short waits: NCCL ends a group when one of its waits has run out of time.
     for (auto pause = kFirstPause; !work->isCompleted() && !deadline.over(); pause = std::min(2 * pause, kLastPause)) {
       std::this_thread::sleep_for(pause);
-      run_signal_handlers();
+      run_between();
     }
   }
   std::lock_guard<std::mutex> lock(mutex_);

@@ -126,7 +126,8 @@ class Tracker final : public std::enable_shared_from_this<Tracker> {
   WorkPtr submit(Collective collective, std::chrono::milliseconds timeout, bool after_all, const Start& start);
   // Collectives that run elsewhere: a barrier waits for them too.
   void note_foreign(const WorkPtr& work);
-  bool wait_foreign(std::chrono::milliseconds timeout);  // true if none is left
+  // True if none is left. run_between: run between two looks; what it throws ends the wait.
+  bool wait_foreign(std::chrono::milliseconds timeout, void (*run_between)());
 
   uint64_t sequence() const;
   size_t in_flight() const;
