@@ -29,6 +29,7 @@ Worker::Tree::Tree(const Config& config)
       send_index(0),
       cwnd(config.reliable ? config.window : config.window_initial, config.window),
       rtt(make_rtt(config)),
+      due_rto(rtt.rto_ns(0)),
       entries(config.window) {}
 
 Worker::Worker(const Config& config)
@@ -93,6 +94,7 @@ Worker::Outcome Worker::ack(Tree& tree, Seq seq, bool congested, TimeNs now) {
   } else if (!e.waited) {
     tree.rtt.on_sample(now - e.sent_at);
   }
+  bring_forward(tree);
   e.state = kHeld;
   --tree.outstanding;
   marked_ += congested;
@@ -109,6 +111,20 @@ Worker::Outcome Worker::ack(Tree& tree, Seq seq, bool congested, TimeNs now) {
   advance_base(tree, now);
   if (outcome.op_done) retire_operations();
   return outcome;
+}
+
+// The timeout has come down to half of what the chunks in flight were given, or less: they are given the new one.
+void Worker::bring_forward(Tree& tree) {
+  const TimeNs rto = tree.rtt.rto_ns(0);
+  if (2 * rto > tree.due_rto) {
+    tree.due_rto = std::max(tree.due_rto, rto);
+    return;
+  }
+  tree.due_rto = rto;
+  for (Seq seq = tree.base; seq < tree.next; ++seq) {
+    Entry& e = entry(tree, seq);
+    if (e.state == kSent && !e.waited) make_due(tree, e, std::min(e.due_at, e.sent_at + tree.rtt.rto_ns(e.repeats)));
+  }
 }
 
 // Later chunks are being answered: what was sent clearly earlier and has no answer is asked for again, once.

@@ -139,10 +139,12 @@ class Worker {
     bool stalled = false;      // a STATUS said that others are late: until base moves only base is repeated
     CongestionWindow cwnd;
     RttEstimator rtt;
+    TimeNs due_rto;            // no entry's due_at counts with a longer timeout
     std::vector<Entry> entries;  // W
   };
 
   Outcome ack(Tree& tree, Seq seq, bool congested, TimeNs now);
+  void bring_forward(Tree& tree);
   void find_losses(Tree& tree, Seq seq, TimeNs now);
   void advance_confirm(Tree& tree, TimeNs now);
   void advance_base(Tree& tree, TimeNs now);

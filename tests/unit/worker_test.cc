@@ -142,6 +142,24 @@ TEST_CASE("poll_send__a_path_slower_than_the_timeout_is_learnt", "[worker]") {
   CHECK(worker.resent() <= 4);
 }
 
+TEST_CASE("poll_send__what_is_in_flight_does_not_wait_for_a_timeout_that_has_come_down", "[worker]") {
+  constexpr uint32_t kWindow = 64;
+  Worker worker(config(kWindow));
+  worker.submit(1);
+  TimeNs now = 200 * kMs;  // the first round trip: slow, as on a path that loses and repairs
+  const auto slow = drain(worker, 0);
+  CHECK(answer(worker, slow[0], now).verdict == Verdict::kNews);
+
+  worker.submit(kWindow);
+  auto sent = drain(worker, now);
+  REQUIRE(sent.size() == kWindow);
+  now += kMs;
+  for (size_t i = 0; i + 1 < sent.size(); ++i) answer(worker, sent[i], now);
+  CHECK(worker.poll_timer() <= now + 40 * kMs);  // the last one was lost; the least timeout is 20 ms
+  CHECK(drain(worker, now).empty());
+  CHECK(drain(worker, worker.poll_timer()).size() == 1);
+}
+
 TEST_CASE("poll_send__a_gap_is_repeated_without_waiting", "[worker]") {
   Worker worker(config(8));
   worker.submit(8);
