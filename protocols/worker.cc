@@ -77,10 +77,9 @@ Worker::Outcome Worker::on_result(uint32_t tree_index, uint32_t wire, uint16_t o
     return outcome;
   }
   if (seq > tree.confirm && !mutated(Mutation::kAcceptEarly)) {
-    e.held_back = true;
+    hold_back(e, &outcome);
     Entry& first = entry(tree, tree.confirm);
     if (seq - tree.confirm >= kReorderChunks && first.repeats == 0) make_due(tree, first, now);
-    outcome.verdict = Verdict::kHeldBack;
     return outcome;
   }
   return ack(tree, seq, congested, now);
@@ -188,8 +187,7 @@ Worker::Outcome Worker::on_refused(uint32_t tree_index, uint32_t wire, uint16_t 
     return outcome;
   }
   if (seq != tree.confirm && !mutated(Mutation::kRefusalEarly)) {
-    e.held_back = true;
-    outcome.verdict = Verdict::kHeldBack;
+    hold_back(e, &outcome);
     return outcome;
   }
 

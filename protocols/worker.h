@@ -15,6 +15,7 @@
 #pragma once
 
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "protocols/congestion.h"
@@ -54,7 +55,7 @@ class Worker {
 
   enum class Verdict : uint8_t {
     kNews,      // copy the payload; then the chunk counts as held
-    kOld,       // already held, or void
+    kOld,       // already held, void, or held back before
     kHeldBack,  // not acceptable yet (see above): forget it, it will be asked for again
     kForeign,   // a number or operation that cannot be
     kFailed,    // on_refused: operation `op` failed here (op_done), or only its place in the stream has moved
@@ -65,6 +66,8 @@ class Worker {
     uint64_t index = 0;
     Seq seq = 0;           // kNews: its number on its tree, by which its payload is retained (Retained)
     bool op_done = false;  // all chunks of op are held, or it failed
+    // The whole tree has worked for it. Any other answer a leaf repeats from memory, also once the switches above are dead.
+    bool fresh() const { return verdict == Verdict::kNews || verdict == Verdict::kHeldBack || verdict == Verdict::kFailed; }
   };
 
   explicit Worker(const Config& config);
@@ -154,6 +157,9 @@ class Worker {
   Holdings::Chunk cursor(const Tree& tree, uint32_t tree_index) const;
   bool poll_repeat(Tree& tree, uint32_t tree_index, TimeNs now, Chunk* chunk);
   bool poll_new(Tree& tree, uint32_t tree_index, TimeNs now, Chunk* chunk);
+  static void hold_back(Entry& entry, Outcome* outcome) {
+    outcome->verdict = std::exchange(entry.held_back, true) ? Verdict::kOld : Verdict::kHeldBack;
+  }
   bool deaf() const { return frozen_ && !mutated(Mutation::kNotFrozen); }
   void make_due(Tree& tree, Entry& entry, TimeNs when) {
     entry.due_at = when;

@@ -121,7 +121,6 @@ void Datapath::on_packet(uint32_t link, const RxPacket& packet, TimeNs now) {
               config_.trees[header.tree].peer == packet.peer;
   if (good) {
     trees_[header.tree].heard_at = now;
-    trees_[header.tree].asked_at = kNever;
     switch (header.type) {
       case PacketType::kResult:
         good = header.flags & kFlagRefused ? on_refused(header, now) : on_result(header, packet, now);
@@ -147,6 +146,7 @@ bool Datapath::on_result(const Header& header, const RxPacket& packet, TimeNs no
   if (!agrees) return false;
   const bool congested = packet.congested || header.flags & kFlagCongested;
   const Worker::Outcome outcome = worker_.on_result(header.tree, header.seq, header.op, congested, now);
+  if (outcome.fresh()) trees_[header.tree].asked_at = kNever;
   if (outcome.verdict != Worker::Verdict::kNews) return outcome.verdict != Worker::Verdict::kForeign;
   if (keep_) retain(header.tree, outcome, packet);
   const Operation::Piece piece = r.operation.piece(outcome.index);
@@ -157,6 +157,7 @@ bool Datapath::on_result(const Header& header, const RxPacket& packet, TimeNs no
 
 bool Datapath::on_refused(const Header& header, TimeNs now) {
   const Worker::Outcome outcome = worker_.on_refused(header.tree, header.seq, header.op, now);
+  if (outcome.fresh()) trees_[header.tree].asked_at = kNever;
   if (outcome.verdict == Worker::Verdict::kForeign) return false;
   if (outcome.verdict != Worker::Verdict::kFailed) return true;
   Record& r = record(outcome.op);
@@ -184,6 +185,7 @@ bool Datapath::on_status(const Header& header, const RxPacket& packet, TimeNs no
   tree.status_seq = extend_seq(worker_.oldest(header.tree), header.seq);
   tree.missing = missing;
   tree.told = true;
+  tree.asked_at = kNever;
   return true;
 }
 

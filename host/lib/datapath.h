@@ -127,7 +127,7 @@ class Datapath {
     uint64_t missing = 0;
     bool told = false;  // status_seq and missing say something
     TimeNs heard_at = 0;
-    TimeNs asked_at = kNever;  // the first packet sent since
+    TimeNs asked_at = kNever;  // the first packet sent since the last that only a living tree can have sent
   };
 
   struct Keep {

@@ -135,7 +135,9 @@ void Failover::crash_before_use(const Epoch& epoch) {
 void Failover::on_rank_event(Event& event) {
   Member& member = members_[event.rank];
   switch (event.kind) {
-    case Kind::kStart: member.ready = event.epoch; return;
+    case Kind::kStart:  // one that comes late is of a connection that is closed by now
+      if (event.epoch > std::max<size_t>(member.at, member.ready)) member.ready = event.epoch;
+      return;
     case Kind::kNotReady:
       if (member.ready == event.epoch) member.ready = 0;
       return;
@@ -148,6 +150,7 @@ void Failover::on_rank_event(Event& event) {
       return at(world_.now + world_.plan.failover.detect / 2, std::move(event));
     case Kind::kDie: return die(event.rank);
     case Kind::kEnd:
+      member.sees_end = true;
       if (event.ordinal == 0) return member.path->on_end(event.from, "closed its connection");
       return member.path->on_failure({Code::kRankLost, "rank " + std::to_string(event.from) + ". ended amidst its bytes"});
     case Kind::kMessage: {
@@ -162,8 +165,9 @@ void Failover::on_rank_event(Event& event) {
       return;
     }
     case Kind::kHanded: {
-      auto& handed = exchange(event.rank, event.ordinal).handed;
-      std::move(event.chunks.begin(), event.chunks.end(), std::back_inserter(handed));
+      Exchange& own = exchange(event.rank, event.ordinal);
+      std::move(event.chunks.begin(), event.chunks.end(), std::back_inserter(own.handed));
+      own.handed_by |= uint64_t{1} << event.from;
       return;
     }
     default: return;

@@ -52,11 +52,13 @@ class Failover {
     std::vector<uint64_t> anew;                      // chunks to be reduced
     std::vector<Part> from;                          // by rank, to be reduced
     std::vector<std::pair<uint64_t, Bytes>> handed;  // by others
+    uint64_t handed_by = 0;                          // one bit each
   };
   struct Member {
     std::unique_ptr<PathAgreement> path;
     size_t at = 0;  // epoch
     bool dead = false, failed = false, planned = false, left = false;
+    bool sees_end = false;                   // of the rank that died
     size_t ready = 0;                        // epoch that it can go over to; 0: none
     std::map<uint32_t, Exchange> exchanges;  // by ordinal
     uint32_t next_ordinal = 0;               // on the ring
@@ -107,6 +109,7 @@ class Failover {
   void step(uint32_t rank);
   bool step_once(uint32_t rank);
   bool recover(uint32_t rank);
+  bool waits_in_vain(uint32_t rank);
   void begin_recovery(uint32_t rank);
   bool ring(uint32_t rank);
   bool run_on_ring(uint32_t rank);

@@ -159,6 +159,25 @@ void Failover::begin_recovery(uint32_t rank) {
   hand_over(rank, plan);
 }
 
+// Bytes of the plan come from a rank that died before it sent them: where they are waited for, their stream has ended.
+bool Failover::waits_in_vain(uint32_t rank) {
+  const Member& member = members_[rank];
+  if (!member.sees_end) return false;
+  for (const Event& event : events_) {
+    const bool bytes = event.kind == Kind::kPart || event.kind == Kind::kHanded;
+    if (bytes && event.from == died_ && event.rank == rank) return false;
+  }
+  const RecoveryPlan& plan = member.path->plan();
+  for (uint32_t op = plan.begin_op(); op != plan.end_op(); ++op) {
+    const Exchange& own = exchange(rank, member.path->plan_ordinal(op));
+    if (!own.anew.empty() && !own.from[died_].arrived) return true;
+  }
+  return std::any_of(plan.handovers().begin(), plan.handovers().end(), [&](const RecoveryPlan::Handover& handover) {
+    const bool ours = handover.holder == died_ && (handover.lacking >> rank & 1) != 0;
+    return ours && !(exchange(rank, member.path->plan_ordinal(handover.op)).handed_by >> died_ & 1);
+  });
+}
+
 // True once this rank has everything of the plan.
 bool Failover::recover(uint32_t rank) {
   Member& member = members_[rank];
@@ -176,7 +195,10 @@ bool Failover::recover(uint32_t rank) {
     if (!own.anew.empty() && reduce(rank, ordinal)) own.anew.clear();
     all &= !host(rank).running_at(index);
   }
-  if (!all || world_.failed()) return false;
+  if (!all && waits_in_vain(rank)) {
+    member.path->on_failure({Code::kRankLost, "rank " + std::to_string(died_) + ". ended before it sent its bytes"});
+  }
+  if (!all || world_.failed()) return member.path->state() == PathAgreement::State::kFailed;
   member.next_ordinal = member.path->ring_ordinal();
   member.planned = false;
   member.exchanges.erase(member.exchanges.begin(), member.exchanges.lower_bound(member.next_ordinal));

@@ -153,7 +153,6 @@ void Host::handle(uint32_t index) {
     world_.marks.hit(Mark::kHostStranger);
     return;
   }
-  streams_[header.tree].heard_at = world_.now;
   switch (header.type) {
     case PacketType::kResult: return header.flags & kFlagRefused ? on_refusal(header) : on_answer(header, packet);
     case PacketType::kStatus: return on_status(header, packet);
@@ -178,6 +177,7 @@ void Host::on_status(const Header& header, const Packet& packet) {
     if (named == rank_ || named >= job_.plan().ranks)
       world_.fail("status", "rank %u: a STATUS says rank %u is missing", rank_, named);
   }
+  streams_[header.tree].heard_at = world_.now;
   worker_.on_status(header.tree, header.seq, world_.now);
 }
 
@@ -189,6 +189,7 @@ Host::Running* Host::running(uint32_t number) {
 void Host::on_answer(const Header& header, const Packet& packet) {
   const bool congested = packet.congested || header.flags & kFlagCongested;
   const Worker::Outcome outcome = worker_.on_result(header.tree, header.seq, header.op, congested, world_.now);
+  if (outcome.fresh()) streams_[header.tree].heard_at = world_.now;
   if (worker_.window_chunks(header.tree) == 1) world_.marks.hit(Mark::kWindowOne);
   switch (outcome.verdict) {
     case Worker::Verdict::kOld: world_.marks.hit(Mark::kOld); return;
@@ -249,6 +250,7 @@ void Host::accept(const Header& header, const Packet& packet, uint32_t op, uint6
 
 void Host::on_refusal(const Header& header) {
   const Worker::Outcome outcome = worker_.on_refused(header.tree, header.seq, header.op, world_.now);
+  if (outcome.fresh()) streams_[header.tree].heard_at = world_.now;
   switch (outcome.verdict) {
     case Worker::Verdict::kOld: world_.marks.hit(Mark::kOld); return;
     case Worker::Verdict::kHeldBack: world_.marks.hit(Mark::kHeldBack); return;

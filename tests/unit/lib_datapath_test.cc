@@ -241,6 +241,30 @@ TEST_CASE("stall__names_what_the_switch_said", "[lib][datapath]") {
   CHECK(rig.datapath->dropped() == 1);
 }
 
+TEST_CASE("unanswered_since__a_repeated_answer_is_no_sign_of_life", "[lib][datapath]") {
+  Rig rig;
+  rig.submit(kPayload * 2);
+  CHECK(rig.datapath->unanswered_since() == kNever);
+  rig.datapath->pass(kNow);
+  CHECK(rig.datapath->unanswered_since() == kNow);
+  REQUIRE(rig.link.sent.size() == 2);
+  // The first chunk's answer got lost with the root; the leaf still has that of the second, which may not come before it.
+  const FakeLink::Packet second = rig.link.answer_to(rig.link.sent[1]);
+  rig.link.push(second.header, second.payload);
+  rig.datapath->pass(kNow + 1);
+  const TimeNs again = rig.datapath->worker().poll_timer();
+  rig.datapath->pass(again);
+  CHECK(rig.datapath->unanswered_since() == again);
+  rig.link.push(second.header, second.payload);
+  rig.datapath->pass(again + 1);
+  CHECK(rig.datapath->unanswered_since() == again);
+
+  const FakeLink::Packet first = rig.link.answer_to(rig.link.sent[0]);
+  rig.link.push(first.header, first.payload);
+  rig.datapath->pass(again + 2);
+  CHECK(rig.datapath->unanswered_since() > again);
+}
+
 TEST_CASE("fail_all__ends_every_request_with_the_cause", "[lib][datapath]") {
   Rig rig;
   Request* first = rig.submit(kPayload);

@@ -106,6 +106,7 @@ TEST_CASE("on_result__not_before_the_first_chunk_of_its_operation", "[worker]") 
   REQUIRE(sent.size() == 4);
   CHECK(answer(worker, sent[1]).verdict == Verdict::kHeldBack);
   CHECK(answer(worker, sent[2]).verdict == Verdict::kHeldBack);
+  CHECK_FALSE(answer(worker, sent[2]).fresh());  // a leaf may repeat it for ever, whatever became of the root
   CHECK(answer(worker, sent[0]).verdict == Verdict::kNews);
   // What came too early is asked for again at once.
   sent = drain(worker, 1);
