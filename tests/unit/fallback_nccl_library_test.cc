@@ -96,5 +96,5 @@ TEST_CASE("make_nccl_engine__says_what_is_missing", "[nccl]") {
   fake->init_result = CudaDriver::kNoDevice;
   CHECK(says(refusal(kFake), "no CUDA device"));
   fake->init_result = 803;
-  CHECK(says(refusal(kFake), "cuInit fails: fake driver error (CUDA error 803)"));
+  CHECK(says(refusal(kFake), "cuInit fails: fake driver error (CUDA error 803); see whether nvidia-smi works"));
 }

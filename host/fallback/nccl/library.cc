@@ -58,11 +58,15 @@ Status NcclLibrary::error(const char* call, NcclResult result, NcclComm comm) co
   return {system ? Code::kSystem : Code::kInternal, text + "; NCCL_DEBUG=WARN in the environment makes NCCL say more"};
 }
 
-Status CudaDriver::error(const char* call, int result) const {
+std::string CudaDriver::failure(const char* call, int result) const {
   const char* text = nullptr;
   if (error_text(result, &text) != kSuccess || text == nullptr) text = "an error that the driver does not name";
-  return {Code::kSystem, std::string(call) + " fails: " + text + " (CUDA error " + std::to_string(result) +
-                             "); after an error of a kernel or of the device only a new process can use the GPU"};
+  return std::string(call) + " fails: " + text + " (CUDA error " + std::to_string(result) + ")";
+}
+
+Status CudaDriver::error(const char* call, int result) const {
+  return {Code::kSystem,
+          failure(call, result) + "; after an error of a kernel or of the device only a new process can use the GPU"};
 }
 
 Result<NcclLibrary> load_nccl(const std::string& file) {
@@ -124,7 +128,7 @@ Result<CudaDriver> load_cuda(const std::string& file) {
   if (result == CudaDriver::kNoDevice || (result == CudaDriver::kSuccess && cuda.devices == 0)) {
     return unsupported("no CUDA device: there is no NVIDIA GPU, or CUDA_VISIBLE_DEVICES hides it");
   }
-  if (result != CudaDriver::kSuccess) return unsupported(cuda.error("cuInit", result).message());
+  if (result != CudaDriver::kSuccess) return unsupported(cuda.failure("cuInit", result) + "; see whether nvidia-smi works");
   return cuda;
 }
 

@@ -106,7 +106,8 @@ struct CudaDriver {
 
   int devices = 0;
 
-  Status error(const char* call, int result) const;
+  std::string failure(const char* call, int result) const;  // "cuInit fails: no device (CUDA error 100)"
+  Status error(const char* call, int result) const;         // that, with the fix
 };
 
 // kUnsupported says what is missing, and the fix.
