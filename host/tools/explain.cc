@@ -3,79 +3,15 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <chrono>
-#include <condition_variable>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
-#include <map>
-#include <mutex>
-#include <thread>
 
-#include "gatun/gatun.h"
 #include "host/tools/settings_flags.h"
+#include "host/tools/trial.h"
 
 namespace gatun {
 namespace {
-
-constexpr int kRanks = 2;
-constexpr int64_t kPatienceMs = 10'000;
-
-// The ranks are threads of this process, so they meet in its memory.
-class MemoryStore {
- public:
-  gatun_store_t functions() {
-    gatun_store_t functions = GATUN_STORE_INIT;
-    functions.context = this;
-    functions.set = [](void* self, const char* key, const char* value) {
-      auto* store = static_cast<MemoryStore*>(self);
-      const std::lock_guard lock(store->mutex_);
-      store->values_[key] = value;
-      store->changed_.notify_all();
-      return 0;
-    };
-    functions.get = [](void* self, const char* key, char* value, size_t size, int64_t timeout_ms) {
-      auto* store = static_cast<MemoryStore*>(self);
-      std::unique_lock lock(store->mutex_);
-      const auto there = [&] { return store->values_.count(key) != 0; };
-      if (!store->changed_.wait_for(lock, std::chrono::milliseconds(timeout_ms), there)) return 1;
-      std::snprintf(value, size, "%s", store->values_[key].c_str());
-      return 0;
-    };
-    return functions;
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::map<std::string, std::string> values_;
-};
-
-struct Outcome {
-  int code = 0;
-  std::string error;
-  gatun_stats_t stats{};
-};
-
-Outcome be_rank(int rank, const std::string& job, const gatun_store_t* store) {
-  Outcome outcome;
-  gatun_options_t options = GATUN_OPTIONS_INIT;
-  options.job = job.c_str();
-  options.store = store;
-  options.join_timeout_ms = options.timeout_ms = kPatienceMs;
-  gatun_comm_t comm = nullptr;
-  outcome.code = gatun_comm_create(&comm, kRanks, rank, &options);
-  if (outcome.code != GATUN_SUCCESS) {
-    outcome.error = gatun_last_error(nullptr);
-    return outcome;
-  }
-  float numbers[4] = {1, 2, 3, 4};
-  outcome.code = gatun_allreduce(numbers, numbers, 4, GATUN_F32, GATUN_SUM, comm);
-  if (outcome.code != GATUN_SUCCESS) outcome.error = gatun_last_error(comm);
-  outcome.stats.size = sizeof outcome.stats;
-  gatun_comm_stats(comm, &outcome.stats);
-  gatun_comm_destroy(comm);
-  return outcome;
-}
 
 void print_settings(const Settings& settings) {
   for (const char* key : {"address", "transport", "device", "fallback", "rendezvous", "detect"}) {
@@ -128,15 +64,10 @@ int explain_main(const std::vector<std::string>& given) {
   }
   setenv("GATUN_LOG", "error", 0);
   print_settings(settings);
-  const std::string job = fmt::format("{}-explain-{}", settings.values().job.substr(0, 100), ::getpid());
-  MemoryStore memory;
-  const gatun_store_t store = memory.functions();
-  Outcome outcomes[kRanks];
-  std::thread other([&] { outcomes[1] = be_rank(1, job, &store); });
-  outcomes[0] = be_rank(0, job, &store);
-  other.join();
-  print_outcome(settings, outcomes[0].code != GATUN_SUCCESS ? outcomes[0] : outcomes[1]);
-  return outcomes[0].code == GATUN_SUCCESS && outcomes[1].code == GATUN_SUCCESS ? 0 : 1;
+  const Outcome outcome =
+      try_job({.job = fmt::format("{}-explain-{}", settings.values().job.substr(0, 100), ::getpid())});
+  print_outcome(settings, outcome);
+  return outcome.code == GATUN_SUCCESS ? 0 : 1;
 }
 
 }  // namespace gatun
