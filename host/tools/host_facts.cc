@@ -116,12 +116,12 @@ uint64_t receive_buffer_limit() {
   return bytes;
 }
 
-std::string connect_error(const std::string& address, int timeout_ms) {
+Result<Fd> connect_within(const std::string& address, int timeout_ms) {
   const Result<std::vector<Endpoint>> endpoints = resolve(address, kDefaultPort);
-  if (!endpoints.ok()) return endpoints.status().message();
-  std::string error = "no address";
+  if (!endpoints.ok()) return endpoints.status();
+  Status error(Code::kSystem, "no address");
   for (const Endpoint& endpoint : endpoints.value()) {
-    const Fd fd(socket(endpoint.family(), SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    Fd fd(socket(endpoint.family(), SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     int code = fd.valid() && connect(*fd, endpoint.address(), endpoint.size) == 0 ? 0 : errno;
     if (code == EINPROGRESS) {
       pollfd watched = {*fd, POLLOUT, 0};
@@ -129,8 +129,8 @@ std::string connect_error(const std::string& address, int timeout_ms) {
       code = ETIMEDOUT;
       if (poll(&watched, 1, timeout_ms) == 1) getsockopt(*fd, SOL_SOCKET, SO_ERROR, &code, &size);
     }
-    if (code == 0) return "";
-    error = endpoint.text() + ": " + std::strerror(code);
+    if (code == 0) return fd;
+    error = Status(code == ETIMEDOUT ? Code::kTimeout : Code::kSwitchLost, endpoint.text() + ": " + std::strerror(code));
   }
   return error;
 }

@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "host/base/os.h"
+
 namespace gatun {
 
 struct Feature {
@@ -30,7 +32,8 @@ std::string kernel_release();
 int cpu_count();                  // that this process may run on
 uint64_t receive_buffer_limit();  // of a socket, bytes (net.core.rmem_max); 0 if unknown
 
-// "" if something accepts TCP connections at one of the addresses of `address`, else why not.
-std::string connect_error(const std::string& address, int timeout_ms);
+// A TCP connection to one of the addresses of `address`, or why there is none: kTimeout if nothing came back, kSwitchLost
+// if a no did.
+Result<Fd> connect_within(const std::string& address, int timeout_ms);
 
 }  // namespace gatun

@@ -53,7 +53,7 @@ Json collect(const Settings& settings) {
   }
   json["rdma"] = rdma_devices();
   const std::string& address = settings.values().address;
-  const std::string error = connect_error(address, kConnectTimeoutMs);
+  const std::string error = connect_within(address, kConnectTimeoutMs).status().message();
   json["switch"] = Json{{"address", address}, {"answers", error.empty()}, {"error", error}};
   json["settings_file"] = settings.file();
   for (const Settings::Row& row : Settings::table()) {

@@ -46,7 +46,7 @@ std::shared_ptr<DpdkDevice> DpdkDeviceShared::open(const DpdkSpec& spec, const D
   }
   const EalNeeds needs{.arguments = spec.eal,
                        .pci = spec.pci() ? spec.device : "",
-                       .memory_bytes = uint64_t{options.buffers + 4096} * (spec.mtu != 0 ? spec.mtu + 512 : 2048)};
+                       .memory_bytes = spec.memory_bytes(options.buffers)};
   if (*why = start_eal(needs); !why->ok()) return nullptr;
   Result<std::unique_ptr<DpdkPort>> port = DpdkPort::open(spec, options);
   if (!port.ok()) {

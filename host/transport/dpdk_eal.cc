@@ -82,7 +82,7 @@ std::vector<std::string> make_arguments(const EalNeeds& needs) {
   if (!given({"--no-huge", "--in-memory", "--file-prefix", "--huge-dir", "--legacy-mem"})) {
     // virtio_user can hand over the memory of one file only.
     all.push_back("--single-file-segments");
-    if (free_huge_bytes() >= 2 * needs.memory_bytes) {
+    if (free_huge_bytes() >= needs.huge_bytes()) {
       all.push_back("--in-memory");
     } else {
       all.insert(all.end(), {"--no-huge", "--no-shconf"});

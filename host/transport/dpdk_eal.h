@@ -15,7 +15,10 @@ namespace gatun {
 struct EalNeeds {
   std::vector<std::string> arguments;  // the user's, behind ours
   std::string pci;                     // the address of the network card; "": none, and no card is touched
-  uint64_t memory_bytes = 0;           // decides whether there are enough huge pages; without them ordinary memory is taken
+  uint64_t memory_bytes = 0;           // for packet buffers
+
+  // With fewer bytes of huge pages free, ordinary memory is taken.
+  uint64_t huge_bytes() const { return 2 * memory_bytes; }
 };
 
 // Any thread. After the first call it only says how that went.

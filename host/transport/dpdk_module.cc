@@ -1,10 +1,12 @@
 #include "host/transport/dpdk_module.h"
 
+#include <rte_version.h>
+
 #include "host/transport/dpdk_device.h"
 
 namespace gatun {
 namespace {
-constexpr DpdkModule kModule = {kDpdkModuleVersion, DpdkDeviceShared::open};
+constexpr DpdkModule kModule = {kDpdkModuleVersion, DpdkDeviceShared::open, rte_version};
 }  // namespace
 }  // namespace gatun
 

@@ -37,14 +37,17 @@ class DpdkDevice {
   virtual Result<std::unique_ptr<Transport>> make_link(const Endpoint& peer, uint32_t buffers, TimeNs deadline) = 0;
 };
 
-inline constexpr uint32_t kDpdkModuleVersion = 1;
+inline constexpr uint32_t kDpdkModuleVersion = 2;
 inline constexpr const char* kDpdkModuleEntry = "gatun_dpdk_module";
 
 struct DpdkModule {
   uint32_t version;
   // Empty: why says why. The options are those of whoever comes first.
   std::shared_ptr<DpdkDevice> (*open)(const DpdkSpec& spec, const DpdkDeviceOptions& options, Status* why);
+  const char* (*release)();  // "DPDK 22.11.11"
 };
+// kUnsupported: why there is none.
+Result<const DpdkModule*> load_dpdk();
 
 // The device of a setting. kInvalidArgument: the text is wrong; kUnsupported: there is no DPDK here; kSystem: it refuses.
 Result<std::shared_ptr<DpdkDevice>> open_dpdk(const std::string& text, const DpdkDeviceOptions& options);

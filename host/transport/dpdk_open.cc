@@ -3,9 +3,7 @@
 
 namespace gatun {
 
-Result<std::shared_ptr<DpdkDevice>> open_dpdk(const std::string& text, const DpdkDeviceOptions& options) {
-  Result<DpdkSpec> spec = DpdkSpec::parse(text);
-  if (!spec.ok()) return spec.status();
+Result<const DpdkModule*> load_dpdk() {
   Result<const void*> loaded = load_module(
       {.file = "libgatun_dpdk.so", .entry = kDpdkModuleEntry, .what = "the DPDK transport", .needs = "DPDK (libdpdk-dev)"});
   if (!loaded.ok()) return loaded.status();
@@ -13,8 +11,16 @@ Result<std::shared_ptr<DpdkDevice>> open_dpdk(const std::string& text, const Dpd
   if (module->version != kDpdkModuleVersion) {
     return Status(Code::kUnsupported, "libgatun_dpdk.so belongs to another version of Gatun");
   }
+  return module;
+}
+
+Result<std::shared_ptr<DpdkDevice>> open_dpdk(const std::string& text, const DpdkDeviceOptions& options) {
+  Result<DpdkSpec> spec = DpdkSpec::parse(text);
+  if (!spec.ok()) return spec.status();
+  Result<const DpdkModule*> module = load_dpdk();
+  if (!module.ok()) return module.status();
   Status why;
-  std::shared_ptr<DpdkDevice> device = module->open(spec.value(), options, &why);
+  std::shared_ptr<DpdkDevice> device = module.value()->open(spec.value(), options, &why);
   if (device == nullptr) return why;
   return device;
 }

@@ -35,6 +35,8 @@ struct DpdkSpec {
   // kInvalidArgument names the word and what was expected.
   static Result<DpdkSpec> parse(const std::string& text);
 
+  // Of packet buffers, for so many received packets held at once.
+  uint64_t memory_bytes(uint32_t buffers) const { return uint64_t{buffers + 4096} * (mtu != 0 ? mtu + 512 : 2048); }
   bool pci() const { return device[0] >= '0' && device[0] <= '9'; }
   std::string driver() const;     // "net_af_packet"; "" for a network card
   std::string interface() const;  // of the kernel, below af_packet, af_xdp and pcap; "" if there is none

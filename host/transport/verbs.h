@@ -90,6 +90,7 @@ class VerbsDevice {
   virtual std::string name() const = 0;  // "mlx5_0"
   // Can peers reach it at this address now, by RoCE v2? The table is read each time, since addresses come and go.
   virtual bool has(const VerbsGid& gid) const = 0;
+  virtual Result<uint32_t> mtu_bytes(const VerbsGid& gid) const = 0;  // RoCE's, of the port with this address
   virtual std::string gid_table() const = 0;  // for sentences and `gatun info`
   virtual Result<std::unique_ptr<VerbsHub>> make_hub(const VerbsHubOptions& options) = 0;
   virtual Result<std::unique_ptr<VerbsLink>> make_link(const ShmShape& shape, const VerbsGid& from, const VerbsGid& to) = 0;
@@ -104,7 +105,7 @@ Result<VerbsDevices> open_verbs();
 Result<VerbsDevice*> find_verbs(const VerbsDevices& devices, const VerbsGid& gid);
 
 // What libgatun_verbs.so gives (host/base/module.h).
-inline constexpr uint32_t kVerbsModuleVersion = 1;
+inline constexpr uint32_t kVerbsModuleVersion = 2;
 inline constexpr const char* kVerbsModuleEntry = "gatun_verbs_module";
 struct VerbsModule {
   uint32_t version;

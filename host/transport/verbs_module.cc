@@ -10,6 +10,11 @@ class Device final : public VerbsDevice {
 
   std::string name() const override { return device_->name(); }
   bool has(const VerbsGid& gid) const override { return device_->find(gid).ok(); }
+  Result<uint32_t> mtu_bytes(const VerbsGid& gid) const override {
+    const Result<VerbsAddress> address = device_->find(gid);
+    if (!address.ok()) return address.status();
+    return 128u << address.value().mtu;
+  }
   std::string gid_table() const override { return device_->gid_table(); }
   Result<std::unique_ptr<VerbsHub>> make_hub(const VerbsHubOptions& options) override {
     return QueueHub::make(device_, options);
