@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "host/tools/doctor/doctor.h"
 #include "host/tools/explain.h"
 #include "host/tools/info.h"
 #include "host/tools/paths.h"
@@ -24,6 +25,7 @@ struct Builtin {
 };
 constexpr Builtin kBuiltins[] = {
     {"perf", gatun::perf_main, "benchmark and check the collectives; nccl-tests' flags and columns"},
+    {"doctor", gatun::doctor_main, "what is missing on this host and the path to the switch, and what mends it"},
     {"explain", gatun::explain_main, "which way a job's operations take with these settings, and why"},
     {"info", gatun::info_main, "version, features, devices, the switch, and where each setting comes from"},
 };

@@ -1,5 +1,6 @@
 """gatund and ranks over RDMA, and what may go wrong: allreduce_test.py BIN. Runs in the emulated machine (machine.sh)."""
 
+import json
 import os
 import pathlib
 import signal
@@ -19,6 +20,7 @@ SWITCH = "10.77.0.1"
 PORT = 7117
 RANKS = 3
 LIMIT_S = 60  # the machine is slow
+NO_LOCK = ("setpriv", "--bounding-set=-ipc_lock", "--inh-caps=-ipc_lock", "sh", "-c", 'ulimit -l 64; exec "$@"', "sh")
 
 
 def run(command):
@@ -131,6 +133,47 @@ class Info(unittest.TestCase):
             self.assertIn(f"] {address} RoCE v2 on port 1", line)
 
 
+class Doctor(unittest.TestCase):
+    def doctor(self, *prefix, address=SWITCH):
+        """The findings about verbs as {name: (level, text, fix)}, and the exit code."""
+        command = [*prefix, f"{daemon_client.BIN}/gatun", "doctor", "--json", "--transport", "verbs", "--address", address]
+        done = subprocess.run(command, capture_output=True, text=True, env=environment(), timeout=2 * LIMIT_S)
+        section = next(section for section in json.loads(done.stdout)["sections"] if section["name"] == "verbs")
+        return {f["name"]: (f["level"], f["text"], f["fix"]) for f in section["findings"]}, done.returncode
+
+    def test_doctor__all_is_well(self):
+        with serve():
+            found, code = self.doctor()
+        self.assertEqual((code, {level for level, _, _ in found.values()}), (0, {"ok"}), found)
+        self.assertIn("10.77.0.2 is a RoCE v2 address of rxe1", found["address"][1])
+        self.assertIn("4096 bytes in a RoCE packet, the MTU of veth1 being 4200", found["MTU"][1])
+        self.assertIn("pass both ways", found["data path"][1])
+
+    def test_doctor__small_mtu(self):
+        run("ip link set veth1 mtu 1500")
+        try:
+            level, text, fix = self.doctor()[0]["MTU"]
+            self.assertEqual((level, fix.split(" (")[0]), ("warn", "ip link set veth1 mtu 4200"))
+            self.assertIn("1024 bytes in a RoCE packet, the MTU of veth1 being 1500", text)
+        finally:
+            run("ip link set veth1 mtu 4200")
+
+    def test_doctor__address_of_no_device(self):
+        found, code = self.doctor(address="127.0.0.1")
+        self.assertEqual(code, 1)
+        level, text, _ = found["address"]
+        self.assertEqual(level, "missing")
+        for device in ("rxe0 (", "rxe1 ("):  # the whole table
+            self.assertIn(device, text)
+
+    def test_doctor__low_memlock(self):
+        found, code = self.doctor(*NO_LOCK)
+        self.assertEqual((code, found["locked memory"][0]), (1, "missing"))
+        self.assertIn("at most 64 KiB", found["locked memory"][1])
+        with serve():
+            self.assertNotIn("data path", self.doctor(*NO_LOCK)[0])
+
+
 class Faults(unittest.TestCase):
     def test_rank__killed_is_named_and_the_daemon_serves_on(self):
         with serve() as daemon:
@@ -196,9 +239,7 @@ class Faults(unittest.TestCase):
             self.assertTrue(daemon.alive())
 
     def test_memlock__low_limit_is_named_and_the_ranks_go_on(self):
-        no_lock = ["setpriv", "--bounding-set=-ipc_lock", "--inh-caps=-ipc_lock",
-                   "sh", "-c", 'ulimit -l 64; exec "$@"', "sh"]
-        with serve(), Ranks(prefix=no_lock) as ranks:
+        with serve(), Ranks(prefix=NO_LOCK) as ranks:
             ranks.go_by("ring")
             self.assertTrue(any("may lock 64 KiB of memory" in ranks.log(rank) for rank in range(RANKS)), ranks.log(0))
             ranks.stop()

@@ -251,7 +251,7 @@ class Errors(unittest.TestCase):
         self.named(gatun("perf", "-g", "2", RANK="0", WORLD_SIZE="2", MASTER_ADDR="h"), "torchrun", "-g")
 
     def test_commands(self):
-        self.named(gatun("nonsense"), "nonsense", "gatun-nonsense", "perf, explain, info")
+        self.named(gatun("nonsense"), "nonsense", "gatun-nonsense", "perf, doctor, explain, info")
         with tempfile.TemporaryDirectory() as folder:
             with open(f"{folder}/gatun-hello", "w", encoding="utf-8") as file:
                 file.write('#!/bin/sh\necho "hello $1"\nexit 5\n')

@@ -11,7 +11,7 @@ ARROWS = {
     "host/lib/": ("host/lib/", "host/fallback/", "host/transport/", "host/base/", "protocols/", "gatun/"),
     "host/fallback/": ("host/fallback/", "host/base/", "protocols/"),
     "host/cuda/": ("host/cuda/", "host/base/", "protocols/"),
-    "host/tools/": ("host/tools/", "host/fallback/nccl/library.h", "host/base/", "gatun/"),
+    "host/tools/": ("host/tools/", "host/fallback/nccl/library.h", "host/transport/", "host/base/", "protocols/", "gatun/"),
     "host/plugins/": ("host/plugins/", "gatun/"),
 }
 DENIED = {"switch_model/": ("switch_model/daemon/",)}  # within what ARROWS allows
