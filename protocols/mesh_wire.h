@@ -49,7 +49,7 @@ struct Leave {  // orderly end, after so many operations
   bool operator==(const Leave&) const = default;
 };
 struct KeepAlive {  // I live
-  bool ask = false;  // do you?
+  bool ask = false;  // do you? An operation's time is over here, and the job ends for all: who hears whom?
   bool operator==(const KeepAlive&) const = default;
 };
 

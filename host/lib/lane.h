@@ -167,6 +167,7 @@ class Lane final : private SwitchPath::Events, private Mesh::Events {
   // Mesh::Events, from the mesh's thread.
   void on_mesh_message(uint32_t rank, std::span<const std::byte> message) override;
   void on_mesh_end(uint32_t rank, const std::string& why) override;
+  void on_asked(uint32_t rank);
   void after_mesh(Lock& lock);
 
   const Config config_;
@@ -196,7 +197,8 @@ class Lane final : private SwitchPath::Events, private Mesh::Events {
   SwitchPath::Facts latest_facts_;
   std::string why_off_;           // the switch
   Stats past_;                    // of the epochs behind
-  uint64_t alive_ = 0;            // on the ring: the ranks that have answered since they were asked
+  uint64_t alive_ = 0;            // off the switch: the ranks that were heard since they were asked
+  std::string asked_by_;          // the first rank whose time is over; "" if none has said so
   std::vector<Note> mismatches_;  // inbox
   Note stall_text_;
   Note left_;  // of the ranks that left in order, the one that took part in the fewest operations (op: so many)

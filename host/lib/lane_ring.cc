@@ -15,7 +15,7 @@ namespace {
 using State = PathAgreement::State;
 
 constexpr TimeNs kReasonWait = 500 * kMs;  // a broken stream's cause may still be on its way as a message
-constexpr TimeNs kAliveWait = 500 * kMs;   // a rank that lives has answered by then, also on a busy host
+constexpr TimeNs kTurn = 500 * kMs;        // of fail_late(): a rank that is heard has answered by then, also on a busy host
 
 }  // namespace
 
@@ -27,13 +27,21 @@ void Lane::on_mesh_message(uint32_t rank, std::span<const std::byte> bytes) {
   Lock lock(mutex_);
   if (const auto* alive = std::get_if<mesh_wire::KeepAlive>(&message); alive && wrong.empty()) {
     alive_ |= uint64_t{1} << rank;
-    if (alive->ask) ring_->mesh().send(rank, mesh_wire::encode(mesh_wire::KeepAlive{}));
+    if (alive->ask) on_asked(rank);
   } else if (wrong.empty()) {
     agreement_->on_message(rank, message);
   } else {
     agreement_->on_failure({Code::kInternal, ring_->mesh().card(rank).text(rank) + " sent what cannot be read: " + wrong});
   }
   after_mesh(lock);
+}
+
+// The job ends: an operation's time is over at this rank. So it ends what runs here, to say whom this one does not hear.
+void Lane::on_asked(uint32_t rank) {
+  ring_->mesh().send(rank, mesh_wire::encode(mesh_wire::KeepAlive{}));
+  if (!off_switch_ || !asked_by_.empty()) return;
+  asked_by_ = ring_->mesh().card(rank).text(rank);
+  ring_->interrupt({Code::kAborted, "the job ends"});
 }
 
 void Lane::on_mesh_end(uint32_t rank, const std::string& why) {
@@ -238,26 +246,34 @@ void Lane::go_over(Lock& lock) {
   if (ready_ended_) suspect(lock, "the switch at " + path_->facts().address + " was lost again");
 }
 
-// An operation's time is over. This rank knows whom it waits for, but that one may wait for another: a rank that does not
-// even say that it lives is named too.
+// An operation's time is over, here or (text "") at a rank that asks. Whoever waits knows for whom, but that one may wait
+// for another: a rank that is not heard is to blame, and not all need miss it. So all ask all, and who misses one has the
+// first word, which then is everybody's. Where two ranks miss each other it is the lower's; the other hears it from a third.
 void Lane::fail_late(Lock& lock, std::string text) {
-  const TimeNs until = now_ns() + kAliveWait;
-  const uint64_t all = (uint64_t{1} << (config_.ranks - 1) << 1) - 1;
-  alive_ = uint64_t{1} << config_.rank;
+  const TimeNs began = now_ns();
+  const uint64_t self = uint64_t{1} << config_.rank, all = (uint64_t{1} << (config_.ranks - 1) << 1) - 1;
+  uint64_t silent = 0;
+  alive_ = self;
   tell_all(mesh_wire::KeepAlive{.ask = true});
-  while (failure_.ok() && agreement_->state() != State::kFailed && alive_ != all && now_ns() < until) {
+  while (failure_.ok() && agreement_->state() != State::kFailed) {
+    silent = all & ~alive_;
+    const int turn = silent > self ? 1 : silent != 0 ? 2 : !text.empty() ? 3 : 4;  // silent > self: one above this rank
+    const TimeNs until = began + turn * kTurn;
+    if (now_ns() >= until) break;
     background_.wait_until(lock, std::chrono::steady_clock::time_point(std::chrono::nanoseconds(until)));
   }
   if (!failure_.ok()) return;
   if (agreement_->state() == State::kFailed) return fail(lock, agreement_->status());  // another was first
-  const uint64_t silent = all & ~alive_;
+  if (text.empty()) text = ring_asked_sentence(announced_, asked_by_);
   if (silent) text += "; " + names_of(silent) + (std::has_single_bit(silent) ? " does" : " do") + " not answer";
   fail(lock, {Code::kTimeout, text});
 }
 
 // The ring cannot go on. If a rank is behind it, its own word, or the end of its connection, says more than a broken stream.
 void Lane::give_up(Lock& lock, const Status& status) {
+  if (!failure_.ok()) return;
   if (status.code() == Code::kTimeout) return fail_late(lock, status.message());
+  if (status.code() == Code::kAborted) return fail_late(lock, "");  // on_asked()
   const TimeNs until = now_ns() + kReasonWait;
   while (failure_.ok() && agreement_->state() != State::kFailed && status.code() == Code::kRankLost && now_ns() < until) {
     background_.wait_for(lock, std::chrono::milliseconds(10));
@@ -293,8 +309,8 @@ void Lane::check_off_switch(Lock& lock) {
   if (path_) path_->datapath().for_each_live(look);
   if (announced_) look(announced_);
   for (uint32_t i = queue_head_; i != queue_tail_; ++i) look(queue_[i % queue_.size()]);
-  if (!late) return;
-  fail_late(lock, ring_timeout_sentence(*late, awaited()));
+  if (late) return fail_late(lock, ring_timeout_sentence(*late, awaited()));
+  if (!asked_by_.empty()) fail_late(lock, "");
 }
 
 // "rank 2 (host b, pid 77), rank 3 (...) have not called it"

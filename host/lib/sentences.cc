@@ -83,6 +83,11 @@ std::string ring_stall_sentence(const Request& request, const std::string& await
          ring_cause(request, awaited);
 }
 
+std::string ring_asked_sentence(const Request* request, const std::string& by) {
+  const std::string over = "the time of an operation is over at " + by;
+  return request ? operation_name(*request) + " cannot end: " + over : over;
+}
+
 std::string refused_sentence(const Request& request) {
   return "ranks disagree on operation " + std::to_string(request.ordinal) + "; this rank called " +
          describe(request.contract) + ", and the controller did not say in time what the others called";

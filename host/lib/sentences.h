@@ -23,6 +23,9 @@ std::string stall_sentence(const Request& request, const Datapath::Stall& stall,
 std::string ring_timeout_sentence(const Request& request, const std::string& awaited);
 std::string ring_stall_sentence(const Request& request, const std::string& awaited, TimeNs now);
 
+// An operation (null: none is announced) ends because another rank's time is over; by: "rank 2 (host b, pid 77)".
+std::string ring_asked_sentence(const Request* request, const std::string& by);
+
 // A refused operation of which the controller said nothing in time.
 std::string refused_sentence(const Request& request);
 

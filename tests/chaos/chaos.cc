@@ -1,5 +1,6 @@
 // chaos: runs jobs on real processes while their switch is killed, stopped, terminated and cut off and their ranks are
-// killed and stopped, by seed; several at a time. Checks every result. Exit code 1 if anything was wrong or hung.
+// killed, stopped and cut off from each other, by seed; several at a time. Checks every result. Exit code 1 if anything was
+// wrong or hung.
 //
 // usage: chaos [--rounds N] [--seed S] [--parallel P] [--verbose]
 #include <sys/mman.h>
@@ -17,10 +18,10 @@
 #include <vector>
 
 #include "host/base/os.h"
-#include "tests/chaos/cut.h"
 #include "tests/chaos/plan.h"
 #include "tests/chaos/round.h"
 #include "tests/chaos/summary.h"
+#include "tests/system/cut.h"
 
 using namespace gatun;
 using namespace gatun::chaos;

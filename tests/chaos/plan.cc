@@ -35,8 +35,11 @@ class Planner {
       case Fault::kDataCut: return for_a_while(Act::kCut, Act::kHeal, {.data = true});
       case Fault::kControlCut: return for_a_while(Act::kCut, Act::kHeal, {.control = true});
       case Fault::kAllCut: return for_a_while(Act::kCut, Act::kHeal, {.data = true, .control = true});
+      case Fault::kMeshStalled: return for_a_while(Act::kCutMesh, Act::kHeal, two_ranks());
       case Fault::kRankKilled: return kill_rank();
       case Fault::kRankStopped: return stop_rank();
+      case Fault::kMeshCut: return part(Act::kCutMesh);
+      case Fault::kMeshBroken: return part(Act::kBreakMesh);
     }
   }
 
@@ -63,6 +66,20 @@ class Planner {
     push(Act::kStopSwitch, {between(random_, 0, 4), between(random_, 0, 20'000)});
     for_a_while(Act::kKillSwitch, Act::kStartSwitch);
   }
+  // Neighbours on the ring, so that no operation of all goes on without them.
+  Step two_ranks() {
+    const int rank = between(random_, 0, plan_.ranks - 1);
+    const int other = (rank + (one_in(random_, 2) ? 1 : plan_.ranks - 1)) % plan_.ranks;
+    return {.rank = rank, .other = other};
+  }
+  void part(Act act) {
+    plan_.switch_first = false;
+    plan_.steps.clear();
+    Step step = two_ranks();
+    step.both_ways = one_in(random_, 2);
+    plan_.apart = uint64_t{1} << step.rank | uint64_t{1} << step.other;
+    push(act, {between(random_, 0, 4), between(random_, 0, 20'000)}, step);
+  }
   void kill_rank() {
     const int rank = between(random_, 0, plan_.ranks - 1);
     plan_.killed |= uint64_t{1} << rank;
@@ -87,17 +104,28 @@ class Planner {
   Plan& plan_;
 };
 
+bool cuts(Fault fault) {
+  switch (fault) {
+    case Fault::kDataCut:
+    case Fault::kControlCut:
+    case Fault::kAllCut:
+    case Fault::kMeshStalled:
+    case Fault::kMeshCut:
+    case Fault::kMeshBroken: return true;
+    default: return false;
+  }
+}
+
 // Several faults of a switch one after the other, at times with one of a rank among them; or a single one.
 void plan_faults(Random& random, bool can_cut, Plan* plan, bool* skipped) {
   const bool several = one_in(random, 3);
   Planner planner(random, !several, plan);
   const int count = several ? between(random, 2, 4) : 1;
   for (int i = 0; i < count; ++i) {
-    auto fault = static_cast<Fault>(between(random, 0, several ? kFaults - 2 : kFaults - 1));
+    auto fault = static_cast<Fault>(between(random, 0, (several ? kFaultsAmongOthers : kFaults) - 1));
     if (several && fault == Fault::kRankKilled && i + 1 < count) fault = Fault::kRankStopped;
     if (fault == Fault::kDataCut || fault == Fault::kAllCut) plan->transport = "udp";  // shared memory cannot be cut
-    const bool cuts = fault == Fault::kDataCut || fault == Fault::kControlCut || fault == Fault::kAllCut;
-    if (cuts && !can_cut) {
+    if (cuts(fault) && !can_cut) {
       *skipped = true;
       fault = Fault::kNone;
     }
@@ -118,14 +146,15 @@ uint64_t count_max(Random& random, const Plan& plan) {
 
 // What is peculiar about the beginning and the end.
 void plan_edges(Random& random, Plan* plan) {
-  if (plan->late >= 0 || plan->steps.empty()) return;
+  if (plan->late >= 0 || plan->apart != 0 || plan->steps.empty()) return;
   plan->in_join = plan->switch_first && one_in(random, 8);
   if (plan->in_join) {
     plan->steps.front().batches = 0;
     plan->steps.front().delay_us = between(random, 0, 40'000);
     plan->join_timeout_ms = 3000;
   }
-  plan->stays = plan->killed == 0 && undoes(plan->steps.back()) && plan->steps.size() > 1 && one_in(random, 4);
+  plan->stays = plan->killed == 0 && undoes(plan->steps.back()) && plan->steps.size() > 1 &&
+                plan->faults.back() != Fault::kMeshStalled && one_in(random, 4);
   if (plan->stays) plan->steps.pop_back();
   // A job that suspects its switch again and again without cause leaves it alone for longer and longer.
   const bool trusts = plan->detect_ms == 0 || plan->detect_ms >= 80;
@@ -136,8 +165,8 @@ void plan_edges(Random& random, Plan* plan) {
 
 const char* name(Fault fault) {
   static constexpr const char* kNames[kFaults] = {"none",        "switch killed", "switch stopped", "switch terminated",
-                                                  "data cut",    "control cut",   "all cut",        "rank killed",
-                                                  "rank stopped"};
+                                                  "data cut",    "control cut",   "all cut",        "mesh stalled",
+                                                  "rank killed", "rank stopped",  "mesh cut",       "mesh broken"};
   return kNames[static_cast<int>(fault)];
 }
 
@@ -159,7 +188,7 @@ Plan make_plan(uint64_t seed, bool can_cut, bool* skipped) {
   plan_edges(random, &plan);
   plan.lossy = plan.transport == "udp" && one_in(random, 2);
   plan.count_max = count_max(random, plan);
-  plan.timeout_ms = plan.late >= 0 ? between(random, 1000, 1500) : 60'000;
+  plan.timeout_ms = plan.late >= 0 || plan.apart != 0 ? between(random, 1000, 1500) : 60'000;
   return plan;
 }
 
@@ -173,6 +202,9 @@ std::string text(const Plan& plan) {
                      "; ";
   const char* separator = "";
   for (const Fault fault : plan.faults) text += std::exchange(separator, ", ") + std::string(name(fault));
+  for (int rank = 0; rank < plan.ranks; ++rank) {
+    if (plan.apart >> rank & 1) text += " " + std::to_string(rank);
+  }
   return text;
 }
 

@@ -18,10 +18,15 @@ enum class Fault : uint8_t {
   kDataCut,
   kControlCut,
   kAllCut,
+  kMeshStalled,  // two ranks do not hear each other for a while, or one does not hear the other
   kRankKilled,
   kRankStopped,
+  // Only by themselves, in a job that has no switch: for good.
+  kMeshCut,     // as kMeshStalled
+  kMeshBroken,  // the connections between two ranks end
 };
-inline constexpr int kFaults = 9;
+inline constexpr int kFaults = 12;
+inline constexpr int kFaultsAmongOthers = 9;  // up to kRankKilled
 const char* name(Fault fault);
 
 enum class Act : uint8_t {
@@ -32,6 +37,8 @@ enum class Act : uint8_t {
   kContinueSwitch,
   kCut,  // data, control: which of them
   kHeal,
+  kCutMesh,  // between rank and other: what rank hears, or both if both_ways
+  kBreakMesh,
   kKillRank,
   kStopRank,
   kContinueRank,
@@ -41,7 +48,7 @@ struct Step {
   Act act = Act::kKillSwitch;
   int batches = 0;   // that the job first completes, unless it stands still
   int delay_us = 0;  // behind them
-  int rank = -1;
+  int rank = -1, other = -1;
   bool data = false, control = false;
   bool both_ways = false;  // what the switch says is cut too
   bool on_switch = false;  // first the job must have gone back to the switch, if it does in time
@@ -64,6 +71,7 @@ struct Plan {
   std::vector<Step> steps;
   uint64_t killed = 0;  // ranks, by bit
   int late = -1;        // the rank that is stopped for longer than the timeout
+  uint64_t apart = 0;   // ranks, by bit, that are cut off from each other for good
 };
 
 // can_cut: whether this machine lets us cut connections; rounds with a cut have no fault instead then, and skipped says so.

@@ -13,8 +13,8 @@
 
 #include "gatun/gatun.h"
 #include "host/base/os.h"
-#include "tests/chaos/cut.h"
 #include "tests/chaos/rank.h"
+#include "tests/system/cut.h"
 #include "tests/system/gatund_process.h"
 
 namespace gatun::chaos {
@@ -63,7 +63,7 @@ class Round {
       signal_rank(plan_.late, SIGCONT);
     }
     wait_for_batches(kBatchesAfter);
-    board_.enough = plan_.killed == 0;
+    board_.enough = plan_.killed == 0 && plan_.apart == 0;
     wait_until([&] { return reap() == 0; }, kNever);
     judge();
     look_at_gatund();
@@ -139,6 +139,11 @@ class Round {
         expect(heal(gatund_.pid()));
         for_each_rank([&](pid_t pid) { expect(heal(pid)); });
         return;
+      case Act::kCutMesh:
+        cut_mesh(step.rank, step.other, cut_between);
+        if (step.both_ways) cut_mesh(step.other, step.rank, cut_between);
+        return;
+      case Act::kBreakMesh: return cut_mesh(step.rank, step.other, break_between);
       case Act::kKillRank: return signal_rank(step.rank, SIGKILL);
       case Act::kStopRank: return signal_rank(step.rank, SIGSTOP);
       case Act::kContinueRank: return signal_rank(step.rank, SIGCONT);
@@ -149,6 +154,13 @@ class Round {
     expect(cut(gatund_.pid(), {.towards = "", .data = step.data, .control = step.control}));
     if (!step.both_ways) return;
     for_each_rank([&](pid_t pid) { expect(cut(pid, {.towards = ip_, .data = step.data, .control = step.control})); });
+  }
+
+  void cut_mesh(int number, int other, Status (*how)(pid_t, const Ports&)) {
+    const pid_t pid = rank(number).pid, other_pid = rank(other).pid;
+    if (pid <= 0 || other_pid <= 0 || is_killed(number) || is_killed(other)) return;  // they may be going
+    const Result<Ports> ports = connections(other_pid);
+    expect(ports.ok() ? how(pid, ports.value()) : ports.status());
   }
 
   template <typename Do>
@@ -230,6 +242,12 @@ class Round {
     if (plan_.late == number) return own.code != 0 ? "" : "it was late, and does not know";
     if (plan_.late >= 0)
       return own.code == GATUN_TIMEOUT && says(plan_.late) ? "" : "no word of the stopped rank, but " + what;
+    if (plan_.apart != 0) {
+      bool named = false;
+      for (int lost = 0; lost < plan_.ranks; ++lost) named |= (plan_.apart >> lost & 1) != 0 && says(lost);
+      const int expected = plan_.faults.front() == Fault::kMeshCut ? GATUN_TIMEOUT : GATUN_RANK_LOST;
+      return own.code == expected && named ? "" : "no word of the ranks that are cut off from each other, but " + what;
+    }
     return own.code == 0 ? "" : what;
   }
 

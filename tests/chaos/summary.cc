@@ -58,7 +58,7 @@ void Summary::print(const std::string& cannot_cut, uint32_t skipped) const {
   }
   std::printf("\n");
   if (!cannot_cut.empty()) {
-    std::printf("[skipped] data cut, control cut, all cut (%u rounds): %s\n", skipped, cannot_cut.c_str());
+    std::printf("[skipped] rounds with cuts (%u rounds): %s\n", skipped, cannot_cut.c_str());
   }
   std::printf("longest operation of a round without loss, by its only fault, in ms:\n");
   std::printf("  %-18s %-8s %6s %8s %8s %8s   %s\n", "fault", "detect", "rounds", "median", "90 %", "most", "seed");

@@ -49,6 +49,15 @@ TEST_CASE("timeout_sentence__tells_silence_from_lateness", "[lib][sentences]") {
         "allreduce of 1048576 f32, sum timed out after 30s: it is queued behind earlier operations");
 }
 
+TEST_CASE("ring_asked_sentence__says_whose_time_is_over", "[lib][sentences]") {
+  Request request;
+  fill(&request);
+  CHECK(ring_asked_sentence(&request, "rank 2 (host b, pid 77)") ==
+        "allreduce of 1048576 f32, sum (operation 17) cannot end: the time of an operation is over at rank 2 (host b, pid "
+        "77)");
+  CHECK(ring_asked_sentence(nullptr, "rank 2") == "the time of an operation is over at rank 2");
+}
+
 TEST_CASE("stall_sentence__says_how_long", "[lib][sentences]") {
   Request request;
   fill(&request);

@@ -1,4 +1,4 @@
-#include "tests/chaos/cut.h"
+#include "tests/system/cut.h"
 
 #include <arpa/inet.h>
 #include <linux/filter.h>
@@ -13,7 +13,7 @@
 
 #include "host/base/os.h"
 
-namespace gatun::chaos {
+namespace gatun {
 namespace {
 
 int option(int socket, int what) {
@@ -44,7 +44,27 @@ bool drop_nothing(int socket) {
   return ::setsockopt(socket, SOL_SOCKET, SO_DETACH_FILTER, &unused, sizeof unused) == 0 || errno == ENOENT;
 }
 
-Status for_each(pid_t process, const Sockets& which, bool (*change)(int socket)) {
+bool end_connection(int socket) {
+  return ::shutdown(socket, SHUT_RDWR) == 0 || errno == ENOTCONN;
+}
+
+// 0, 0 if it is not connected.
+std::pair<uint16_t, uint16_t> ports_of(int socket) {
+  sockaddr_in own{}, peer{};
+  socklen_t size = sizeof own, peer_size = sizeof peer;
+  if (::getsockname(socket, reinterpret_cast<sockaddr*>(&own), &size) != 0 ||
+      ::getpeername(socket, reinterpret_cast<sockaddr*>(&peer), &peer_size) != 0) {
+    return {};
+  }
+  return {ntohs(own.sin_port), ntohs(peer.sin_port)};
+}
+
+bool is_tcp(int socket) {
+  return option(socket, SO_DOMAIN) == AF_INET && option(socket, SO_TYPE) == SOCK_STREAM;
+}
+
+template <typename Which, typename Do>
+Status for_each(pid_t process, Which which, Do change) {
   const std::string name = "process " + std::to_string(process);
   const Fd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, process, 0)));
   if (!pidfd.valid()) return system_error("open " + name, errno);
@@ -55,19 +75,47 @@ Status for_each(pid_t process, const Sockets& which, bool (*change)(int socket))
     const Fd socket(static_cast<int>(::syscall(SYS_pidfd_getfd, *pidfd, fd, 0)));
     if (!socket.valid() && errno == EBADF) continue;  // closed meanwhile
     if (!socket.valid()) return system_error("duplicate a socket of " + name, errno);
-    if (is_among(*socket, which) && !change(*socket)) return system_error("filter a socket of " + name, errno);
+    if (which(*socket) && !change(*socket)) return system_error("change a socket of " + name, errno);
   }
   return {};
+}
+
+Status between(pid_t process, const Ports& of_other, bool (*change)(int socket)) {
+  const auto leads_there = [&](int socket) {
+    const auto [own, peer] = ports_of(socket);
+    return is_tcp(socket) && of_other.contains({peer, own});
+  };
+  return for_each(process, leads_there, change);
 }
 
 }  // namespace
 
 Status cut(pid_t process, const Sockets& which) {
-  return for_each(process, which, drop_everything);
+  return for_each(
+      process, [&](int socket) { return is_among(socket, which); }, drop_everything);
 }
 
 Status heal(pid_t process) {
-  return for_each(process, {.towards = "", .data = true, .control = true}, drop_nothing);
+  const auto any = [](int socket) { return is_among(socket, {.towards = "", .data = true, .control = true}); };
+  return for_each(process, any, drop_nothing);
+}
+
+Result<Ports> connections(pid_t process) {
+  Ports ports;
+  const Status status = for_each(process, is_tcp, [&](int socket) {
+    if (const auto both = ports_of(socket); both.second != 0) ports.insert(both);
+    return true;
+  });
+  if (!status.ok()) return status;
+  return ports;
+}
+
+Status cut_between(pid_t process, const Ports& of_other) {
+  return between(process, of_other, drop_everything);
+}
+
+Status break_between(pid_t process, const Ports& of_other) {
+  return between(process, of_other, end_connection);
 }
 
 std::string cut_forbidden() {
@@ -84,4 +132,4 @@ std::string cut_forbidden() {
   return status.message();
 }
 
-}  // namespace gatun::chaos
+}  // namespace gatun
