@@ -49,6 +49,8 @@ Status ControlClient::hear(control::Message* message, TimeNs deadline) {
       return {Code::kSwitchLost, "gatund at " + connection_->name() + " takes connections and says nothing for " +
                                      format_duration(patience_.silence) + ": it is stopped, or hangs"};
     }
+    if (status.code() == Code::kAborted && !waits_for_.empty())
+      return {Code::kAborted, std::string(status.message()) + " while it waited for " + waits_for_};
     const auto* waiting = status.ok() ? std::get_if<control::Waiting>(message) : nullptr;
     if (!waiting) return status;
     waits_for_ = waiting->text;

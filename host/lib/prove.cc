@@ -86,10 +86,11 @@ class Prober {
 Status prove(const control::Admit& admit, const Attachment& attachment, TimeNs patience, const std::atomic<bool>* stop) {
   Prober full(admit, attachment, std::max(admit.payload_bytes, kSmallBytes));
   if (full.run(patience, stop)) return {};
-  if (stop && stop->load()) return {Code::kAborted, "the join was called off"};
   const size_t tree = full.missing();
   const uint32_t link = attachment.trees[tree].link;
   const std::string path = attachment.names[link];
+  std::string text = "no answer on the data path from " + path + " (tree " + std::to_string(tree) + ")";
+  if (stop && stop->load()) return {Code::kAborted, text + " before the join was called off"};
   const uint32_t bytes = admit.payload_bytes + static_cast<uint32_t>(kHeaderBytes);
   Prober small(admit, attachment, kSmallBytes);
   if (small.run(kSmallPatience, stop) || small.missing() > tree) {
@@ -97,7 +98,6 @@ Status prove(const control::Admit& admit, const Attachment& attachment, TimeNs p
                                    ", small ones do: the path's MTU is smaller than this host's; correct the MTU, or set a "
                                    "smaller GATUN_PAYLOAD on all ranks"};
   }
-  std::string text = "no answer on the data path from " + path + " (tree " + std::to_string(tree) + ")";
   const Status health = attachment.links[link]->health();
   if (!health.ok()) return {Code::kTimeout, text + ": " + health.message()};
   return {Code::kTimeout, text + ", although the control channel works: let UDP through on every firewall between them"};

@@ -1,11 +1,15 @@
-// Cuts: ranks that do not hear each other while both hear the rest.
+// Cuts: ranks that do not hear each other while both hear the rest, and data paths that let nothing through.
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <catch2/catch.hpp>
+#include <chrono>
+#include <thread>
 #include <vector>
 
+#include "protocols/wire.h"
 #include "tests/system/cut.h"
 #include "tests/system/gatund_process.h"
 #include "tests/system/lib_ranks.h"
@@ -114,5 +118,52 @@ TEST_CASE("cut__two_ranks_name_each_other", "[lib][system]") {
     int code = 0;
     const std::string text = cut_and_run(comm, rank, 2, {.deaf = 0, .mute = 1, .both_ways = true}, &code);
     return code == GATUN_TIMEOUT && blames(text, 1 - rank) ? "" : std::to_string(code) + ": " + text;
+  });
+}
+
+// A data path that lets nothing through while the control channel does, of one rank or of all: found at the join. The job
+// goes on without the switch, and says why.
+TEST_CASE("cut__no_answer_on_the_data_path_when_joining", "[lib][system]") {
+  const bool all = GENERATE(true, false);
+  CAPTURE(all);
+  const auto of_rank_1 = [](const RxPacket& packet) {
+    Header header;
+    return decode(packet.head, packet.payload, packet.payload_bytes, packet.checksummed, &header) == Decode::kOk &&
+           header.child == 1;
+  };
+  const LocalSwitch local({.deaf = [&](const RxPacket& packet) { return all || of_rank_1(packet); }});
+  const RankOptions options{.address = local.address(),
+                            .transport = "udp",
+                            .fallback = "ring",
+                            .rendezvous = "127.0.0.1:" + std::to_string(free_port())};
+  run_ranks(2, options, [&](int rank, Comm& comm) {
+    Exercise exercise({.count = 10'000}, rank, 2);
+    if (const int code = exercise.run(comm)) return expect_code(0, code, comm, "allreduce");
+    const std::string why = comm.stats().why;
+    const bool says =
+        why.find(all || rank == 1 ? "no answer on the data path from 127.0.0.1:" : "data path") != std::string::npos;
+    return says ? exercise.verify() : "why: " + why;
+  });
+}
+
+// The same behind the join: the operation that meets it is completed on the ring.
+TEST_CASE("cut__a_data_path_that_breaks", "[lib][system]") {
+  std::atomic<bool> broken{false};
+  const LocalSwitch local({.deaf = [&](const RxPacket&) { return broken.load(); }});
+  const RankOptions options{.address = local.address(),
+                            .transport = "udp",
+                            .fallback = "exact",
+                            .rendezvous = "127.0.0.1:" + std::to_string(free_port())};
+  std::atomic<int> ready{0};
+  run_ranks(2, options, [&](int rank, Comm& comm) {
+    Exercise first({.count = 100}, rank, 2), second({.count = 100'000}, rank, 2);
+    if (const int code = first.run(comm)) return expect_code(0, code, comm, "first");
+    ++ready;
+    while (ready < 2) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    broken = true;
+    if (const int code = second.run(comm)) return expect_code(0, code, comm, "second");
+    const gatun_stats_t stats = comm.stats();
+    if (stats.failovers != 1 || stats.ring_operations != 1) return std::string("the ring did not complete it");
+    return second.verify();
   });
 }
