@@ -8,6 +8,7 @@
 #include <chrono>
 #include <csignal>
 #include <thread>
+#include <vector>
 
 #include "tests/system/gatund_process.h"
 #include "tests/system/lib_ranks.h"
@@ -400,6 +401,66 @@ TEST_CASE("failover__destroying_ends_what_is_pending", "[lib][system]") {
     ++over;
     return started == 0 && ended == GATUN_ABORTED ? "" : "the operation ended with " + std::to_string(ended);
   });
+}
+
+// Two communicators with something pending in both and a rank that is stopped or dead: aborted in either order, by another
+// thread than the one that waits, while the other rank goes the other way round.
+TEST_CASE("failover__two_communicators_are_aborted_in_any_order", "[lib][system]") {
+  const bool with_switch = GENERATE(true, false);
+  const int how = GENERATE(SIGSTOP, SIGKILL);
+  CAPTURE(with_switch, how);
+  void* memory = ::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  REQUIRE(memory != MAP_FAILED);
+  auto& over = *new (memory) std::atomic<int>(0);
+  const std::string nobody = "127.0.0.1:" + std::to_string(free_port());
+  const std::string places[] = {"127.0.0.1:" + std::to_string(free_port()), "127.0.0.1:" + std::to_string(free_port())};
+  const auto body = [&](int rank, Comm& given) -> std::string {
+    const std::string address = with_switch ? given.stats().address : nobody;
+    given.reset();
+    std::vector<Comm> comms;
+    for (int i : {0, 1}) {
+      const RankOptions options{.address = address,
+                                .job = i == 0 ? "first" : "second",
+                                .timeout_ms = 100'000,
+                                .fallback = "ring",
+                                .rendezvous = places[i]};
+      comms.emplace_back(3, rank, options);
+      if (comms[i].code() != 0) return comms[i].error();
+      if (const int code = gatun_barrier(comms[i])) return expect_code(0, code, comms[i], "barrier");
+    }
+    if (rank == 2) {
+      std::this_thread::sleep_for(milliseconds(100));  // the others have the last result
+      const pid_t self = ::getpid();
+      const pid_t reaper = how == SIGSTOP ? ::fork() : -1;
+      if (reaper == 0) {  // ends the stopped one when the others are through
+        for (int i = 0; i < 3000 && over < 2; ++i) std::this_thread::sleep_for(milliseconds(10));
+        ::kill(self, SIGKILL);
+        ::_exit(0);
+      }
+      ::raise(how);
+    }
+    std::string wrong[2];
+    std::vector<std::thread> waiters;
+    for (int i : {0, 1}) {
+      waiters.emplace_back([&, i] {
+        Exercise exercise({.count = 100'000}, rank, 3);
+        int code = 0;
+        while (code == 0) code = exercise.run(comms[i]);  // the first may be complete still
+        const bool released = code == GATUN_ABORTED || code == GATUN_RANK_LOST;
+        if (!released) wrong[i] = expect_code(GATUN_ABORTED, code, comms[i], "pending");
+      });
+    }
+    std::this_thread::sleep_for(milliseconds(200));
+    std::thread([&] {
+      for (int i : {rank, 1 - rank}) gatun_comm_abort(comms[i]);
+    }).join();
+    for (std::thread& waiter : waiters) waiter.join();
+    for (int i : {1 - rank, rank}) comms[i].reset();
+    ++over;
+    return wrong[0] + wrong[1];
+  };
+  run_rank_processes(3, {}, body, 2);
+  ::munmap(memory, 4096);
 }
 
 // More ranks die than one can name at once; the daemon is dead too.
