@@ -10,6 +10,9 @@
 #include <cerrno>
 #include <cstring>
 #include <list>
+#include <optional>
+#include <span>
+#include <string>
 
 #include "protocols/big_endian.h"
 
@@ -18,9 +21,10 @@ namespace {
 
 // HELLO: magic, u8 version, u8 kind, u16 0, u32 rank of the sender, u32 rank it wants, u32 ranks, cookie of rank 0's card.
 // ANSWER: magic, u8 version, 3 bytes 0, u32 own rank, cookie of one's own card.
+// Magic and version stand first in every version: who hears another one answers with its own, and without a cookie.
 constexpr char kMagic[] = "gatunmsh";
 constexpr uint8_t kVersion = 2;
-constexpr size_t kMagicBytes = 8, kCookieBytes = 32;
+constexpr size_t kMagicBytes = 8, kBeginningBytes = kMagicBytes + 1, kCookieBytes = 32;
 constexpr size_t kHelloBytes = kMagicBytes + 4 + 12 + kCookieBytes;
 constexpr size_t kAnswerBytes = kMagicBytes + 4 + 4 + kCookieBytes;
 enum Kind : uint8_t { kMessages = 0, kBulk = 1, kKinds = 2, kLooks = kKinds };
@@ -47,6 +51,11 @@ void tune(int fd, uint8_t kind) {
   if (kind == kMessages) ::setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &kUserTimeoutMs, sizeof kUserTimeoutMs);
 }
 
+std::string versions_differ(unsigned other) {
+  return "speaks version " + std::to_string(other) + " of the mesh, this rank speaks " + std::to_string(kVersion) +
+         ": give all ranks the same version of Gatun";
+}
+
 class Setup {
  public:
   Setup(const MeshListener& listener, uint32_t rank, const std::vector<MeshCard>& cards, TimeNs deadline)
@@ -70,6 +79,7 @@ class Setup {
       std::erase_if(calls_,
                     [&](Call& call) { return call.state == Call::kDone || (call.kind == kLooks && here(call.peer)); });
       if (missing().empty()) return MeshConnections{std::move(ready_[kMessages]), std::move(ready_[kBulk])};
+      if (!failure_.ok()) return failure_;
       if (const Call* call = gone(now)) return died(*call);
       if (now >= deadline_) return timeout();
       const TimeNs oldest = now - kStrangerPatience;
@@ -153,11 +163,14 @@ class Setup {
     if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return;
     if (got <= 0) return again(call, got < 0 ? errno : ECONNRESET);
     call.got += static_cast<size_t>(got);
-    if (call.got < kAnswerBytes) return;
     const std::byte* at = call.answer.data();
     const MeshCard& card = cards_[call.peer];
-    if (std::memcmp(at, kMagic, kMagicBytes) != 0 || std::to_integer<uint8_t>(at[kMagicBytes]) != kVersion ||
-        take32(at + kMagicBytes + 4) != call.peer ||
+    if (const auto other = other_version(call.answer, call.got)) {
+      failure_ = Status(Code::kRefused, card.text(call.peer) + " " + versions_differ(*other));
+      return;
+    }
+    if (call.got < kAnswerBytes) return;
+    if (std::memcmp(at, kMagic, kMagicBytes) != 0 || take32(at + kMagicBytes + 4) != call.peer ||
         std::memcmp(at + kMagicBytes + 8, card.cookie.data(), kCookieBytes) != 0) {
       return again(call, EPROTO);
     }
@@ -228,6 +241,13 @@ class Setup {
     if (got == 0) return false;
     pending.got += static_cast<size_t>(got);
     if (std::memcmp(pending.hello.data(), kMagic, std::min(pending.got, kMagicBytes)) != 0) return false;
+    if (const auto other = other_version(pending.hello, pending.got)) {
+      stranger_version_ = other;
+      std::byte unread[256];  // would turn the orderly end into a reset, and the answer be lost
+      [[maybe_unused]] const ssize_t rest = ::recv(*pending.fd, unread, sizeof unread, MSG_DONTWAIT);
+      [[maybe_unused]] const bool told = answer(pending, "");
+      return false;
+    }
     if (pending.got == kHelloBytes) {
       welcome(pending);
       return false;
@@ -235,22 +255,33 @@ class Setup {
     return true;
   }
 
+  // None: it is the same, or not known yet.
+  static std::optional<unsigned> other_version(std::span<const std::byte> bytes, size_t got) {
+    if (got < kBeginningBytes || std::memcmp(bytes.data(), kMagic, kMagicBytes) != 0) return {};
+    const auto version = std::to_integer<uint8_t>(bytes[kMagicBytes]);
+    return version == kVersion ? std::nullopt : std::optional<unsigned>(version);
+  }
+
+  bool answer(const Pending& pending, const std::string& cookie) {
+    std::array<std::byte, kAnswerBytes> bytes{};
+    std::memcpy(bytes.data(), kMagic, kMagicBytes);
+    bytes[kMagicBytes] = std::byte{kVersion};
+    put32(bytes.data() + kMagicBytes + 4, rank_);
+    std::memcpy(bytes.data() + kMagicBytes + 8, cookie.data(), cookie.size());
+    return ::send(*pending.fd, bytes.data(), kAnswerBytes, MSG_NOSIGNAL) == static_cast<ssize_t>(kAnswerBytes);
+  }
+
   void welcome(Pending& pending) {
     const std::byte* at = pending.hello.data();
     const uint8_t kind = std::to_integer<uint8_t>(at[kMagicBytes + 1]);
     const uint32_t peer = take32(at + kMagicBytes + 4);
-    if (std::to_integer<uint8_t>(at[kMagicBytes]) != kVersion || kind >= kKinds || peer <= rank_ || peer >= cards_.size() ||
-        take32(at + kMagicBytes + 8) != rank_ || take32(at + kMagicBytes + 12) != cards_.size() ||
+    if (kind >= kKinds || peer <= rank_ || peer >= cards_.size() || take32(at + kMagicBytes + 8) != rank_ ||
+        take32(at + kMagicBytes + 12) != cards_.size() ||
         std::memcmp(at + kMagicBytes + 16, cards_[0].cookie.data(), kCookieBytes) != 0) {
       return;
     }
-    std::array<std::byte, kAnswerBytes> answer{};
-    std::memcpy(answer.data(), kMagic, kMagicBytes);
-    answer[kMagicBytes] = std::byte{kVersion};
-    put32(answer.data() + kMagicBytes + 4, rank_);
-    std::memcpy(answer.data() + kMagicBytes + 8, cards_[rank_].cookie.data(), kCookieBytes);
     tune(*pending.fd, kind);
-    if (::send(*pending.fd, answer.data(), kAnswerBytes, MSG_NOSIGNAL) != static_cast<ssize_t>(kAnswerBytes)) return;
+    if (!answer(pending, cards_[rank_].cookie)) return;
     ready_[kind][peer] = std::move(pending.fd);  // a second time: the rank has given up its first connection
   }
 
@@ -275,7 +306,7 @@ class Setup {
   Status died(const Call& call) const {
     const MeshCard& card = cards_[call.peer];
     return {Code::kRankLost, card.text(call.peer) + " has died while the ranks connect with each other: nobody listens at " +
-                                 card.endpoint.text() + " any more"};
+                                 card.endpoint.text() + " any more" + stranger()};
   }
 
   Status timeout() const {
@@ -289,7 +320,12 @@ class Setup {
         break;
       }
     }
-    return {Code::kTimeout, text + ": check that these processes run and that no firewall is between the hosts"};
+    return {Code::kTimeout,
+            text + ": check that these processes run and that no firewall is between the hosts" + stranger()};
+  }
+
+  std::string stranger() const {
+    return stranger_version_ ? "; a rank that called " + versions_differ(*stranger_version_) : "";
   }
 
   const MeshListener& listener_;
@@ -299,6 +335,8 @@ class Setup {
   std::vector<Call> calls_;
   std::list<Pending> pending_;
   std::array<std::vector<Fd>, kKinds> ready_;
+  std::optional<unsigned> stranger_version_;  // of the last caller that speaks another
+  Status failure_;
 };
 
 }  // namespace

@@ -1,4 +1,5 @@
 #include <netinet/in.h>
+#include <poll.h>
 
 #include "fallback_ranks.h"
 #include "host/fallback/mesh_connect.h"
@@ -118,7 +119,7 @@ TEST_CASE("connect__turns_strangers_away_undisturbed", "[mesh]") {
   REQUIRE(::send(*talker, wrong.data(), wrong.size(), MSG_NOSIGNAL) > 0);
   Fd forger = call(target);  // a HELLO with everything right but the cookie
   std::string hello = "gatunmsh";
-  hello += std::string("\x01\x00\x00\x00\x00\x00\x00\x01\x00\x00\x00\x00\x00\x00\x00\x03", 16) + std::string(32, '0');
+  hello += std::string("\x02\x00\x00\x00\x00\x00\x00\x01\x00\x00\x00\x00\x00\x00\x00\x03", 16) + std::string(32, '0');
   REQUIRE(::send(*forger, hello.data(), hello.size(), MSG_NOSIGNAL) == 56);
   { Fd hasty = call(target); }
   Group group(std::move(set));
@@ -153,6 +154,32 @@ TEST_CASE("connect__says_why_a_lower_rank_is_not_reached", "[mesh]") {
   const Status status = Mesh::connect(std::move(set.listeners[1]), 1, set.cards, now_ns() + 200 * kMs).status();
   CHECK(status.code() == Code::kTimeout);
   CHECK(contains(status, "Connection refused"));
+}
+
+// Played by hand: a rank of another version, once as the one that calls and once as the one that is called.
+TEST_CASE("connect__names_both_versions", "[mesh]") {
+  Listeners set(2);
+  const Fd caller = call(set.cards[0]);
+  const std::string hello = "gatunmsh\x07 and what else that version says";
+  REQUIRE(::send(*caller, hello.data(), hello.size(), MSG_NOSIGNAL) > 0);
+  Status called = Mesh::connect(std::move(set.listeners[0]), 0, set.cards, now_ns() + 300 * kMs).status();
+  char answer[64] = "";
+  CHECK(::recv(*caller, answer, sizeof answer, 0) == 48);
+  CHECK(std::string(answer, 9) == "gatunmsh\x02");
+  CHECK(std::string(answer + 16, 32) == std::string(32, '\0'));  // no cookie
+  CHECK(contains(called, "speaks version 7 of the mesh, this rank speaks 2"));
+
+  Listeners other(2);
+  Status calls;
+  std::thread joining(
+      [&] { calls = Mesh::connect(std::move(other.listeners[1]), 1, other.cards, now_ns() + 20 * kSecond).status(); });
+  pollfd called_at{other.listeners[0]->fd(), POLLIN, 0};
+  REQUIRE(::poll(&called_at, 1, 10'000) == 1);
+  const Fd accepted(::accept(other.listeners[0]->fd(), nullptr, nullptr));
+  CHECK(::send(*accepted, "gatunmsh\x01", 9, MSG_NOSIGNAL) == 9);
+  joining.join();
+  CHECK(calls.code() == Code::kRefused);
+  CHECK(contains(calls, other.cards[0].text(0) + " speaks version 1 of the mesh, this rank speaks 2"));
 }
 
 // Killed between its card and its connections: the others need not wait for their deadline.
