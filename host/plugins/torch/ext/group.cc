@@ -13,7 +13,7 @@
 namespace gatun_torch {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+using Clock = Deadline::Clock;
 using Milliseconds = std::chrono::milliseconds;
 
 // Lets other Python threads run while this one waits; callbacks that complete what is waited for may need them.
@@ -47,12 +47,12 @@ Registry& registry() {
 // first of them, and their end takes no longer than if they ended side by side.
 class Grace {
  public:
-  Clock::time_point begin(Milliseconds grace) {
+  Deadline begin(Milliseconds grace) {
     std::lock_guard<std::mutex> lock(mutex_);
     if (ending_++ == 0 && Clock::now() - last_ended_ > kApart) {
       until_ = Clock::now() + grace;
     }
-    return until_;
+    return Deadline(until_);
   }
   void end() {
     std::lock_guard<std::mutex> lock(mutex_);
@@ -69,11 +69,6 @@ class Grace {
 Grace& shared_grace() {
   static auto* const grace = new Grace;
   return *grace;
-}
-
-// At least 1 ms: PyTorch takes 0 for no limit.
-Milliseconds until(Clock::time_point when) {
-  return std::max(std::chrono::duration_cast<Milliseconds>(when - Clock::now()), Milliseconds(1));
 }
 
 bool on_cpu(const at::Tensor& tensor) {
@@ -134,9 +129,9 @@ void Group::leave() {
     return;
   }
   tracker_->close("the group was destroyed");
-  const auto grace_ends = shared_grace().begin(kGrace);
+  const Deadline grace = shared_grace().begin(kGrace);
   tracker_->complete_without_threads();
-  if (!tracker_->wait_idle(until(grace_ends))) {
+  if (!tracker_->wait_idle(grace.timeout())) {
     gatun_comm_abort(comm_);
     tracker_->complete_without_threads();
     tracker_->wait_idle(kGrace);
@@ -145,8 +140,8 @@ void Group::leave() {
     std::lock_guard<std::mutex> lock(comm_mutex_);
     gatun_comm_destroy(std::exchange(comm_, nullptr));
   }
-  tracker_->stop(std::max(until(grace_ends), kCallbacks));
-  leave_inner(until(grace_ends));
+  tracker_->stop(std::max(grace.timeout(), kCallbacks));
+  leave_inner(grace.timeout());
   shared_grace().end();
 }
 

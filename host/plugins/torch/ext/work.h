@@ -32,16 +32,17 @@ class Tracker;
 class Deadline {
  public:
   using Milliseconds = std::chrono::milliseconds;
+  using Clock = std::chrono::steady_clock;
   static constexpr Milliseconds kSlice{100};
 
   explicit Deadline(Milliseconds timeout) : bounded_(timeout != kNoTimeout), until_(Clock::now() + timeout) {}
+  explicit Deadline(Clock::time_point until) : bounded_(true), until_(until) {}
   bool over() const { return bounded_ && Clock::now() >= until_; }
   Milliseconds slice() const { return bounded_ ? std::min(left(), kSlice) : kSlice; }
   Milliseconds timeout() const { return bounded_ ? left() : kNoTimeout; }
 
  private:
-  using Clock = std::chrono::steady_clock;
-  Milliseconds left() const {
+  Milliseconds left() const {  // at least 1 ms: PyTorch takes 0 for no limit
     return std::max(std::chrono::duration_cast<Milliseconds>(until_ - Clock::now()), Milliseconds(1));
   }
   const bool bounded_;
