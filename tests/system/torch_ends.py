@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 
-from torch_ranks import OLD, Run, check, init, raises, run, shared, wait_for  # first: it may skip
+from torch_ranks import OLD, OP_TIMEOUT, Run, check, init, raises, run, shared, wait_for  # first: it may skip
 
 import torch
 import torch.distributed as dist
@@ -169,9 +169,15 @@ for group in all_groups:
     dist.all_reduce(torch.ones(10), group=group)
 works = [dist.all_reduce(torch.ones(1000), group=group, async_op=True) for group in all_groups]
 gathered = dist.gather(torch.ones(3), [torch.empty(3) for _ in range(size)] if rank == 0 else None, dst=0, async_op=True)
+if "interrupt" in after:
+    timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
+    timer.daemon = True
+    timer.start()
 if after == "interrupt":
-    threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
     works[0].wait()
+if after == "interrupted destroy":
+    dist.destroy_process_group()
+    time.sleep(20)
 if after == "destroy":
     began = time.monotonic()
     dist.destroy_process_group()
@@ -194,7 +200,8 @@ def script(rank, size, groups, after):
 def stopped_peer(rank, size, address, ends):
     """The end of a script and destroy_process_group, with one group and many, take as long beside a stopped rank."""
     os.environ["GATUN_ADDRESS"] = address
-    want = dict(exit=0, destroy=0, error=1, interrupt=-signal.SIGINT)
+    want = {"exit": 0, "destroy": 0, "error": 1, "interrupt": -signal.SIGINT, "interrupted destroy": -signal.SIGINT,
+            "interrupted exit": 0}  # fmt: skip
     for after, groups in ends:
         if rank == size - 1:
             child = os.fork()
@@ -230,6 +237,44 @@ def stopped_peer_at_switch(rank, size):
 
 def stopped_peer_on_ring(rank, size):
     stopped_peer(rank, size, NOBODY, [("exit", 8), ("destroy", 1), ("destroy", 8), ("error", 1)])
+
+
+def interrupted_at_the_end(rank, size):
+    """Ctrl-C while groups end, which wait for what a stopped rank never brings: they end all the same."""
+    stopped_peer(rank, size, NOBODY, [("interrupted destroy", 1), ("interrupted destroy", 3), ("interrupted exit", 1)])
+
+
+def interrupted_in_destructor(rank, size):
+    """The same where the last reference goes, which can raise nothing."""
+    os.environ["GATUN_ADDRESS"] = NOBODY
+
+    def made():
+        store = dist.FileStore(f"{shared()}/store", size)
+        backend = gatun._torch.create(store, rank, size, OP_TIMEOUT, "dropped", None)
+        backend.allreduce([torch.ones(10)]).wait()
+        return backend
+
+    if rank == size - 1:
+        child = os.fork()
+        if child == 0:
+            backend = made()
+            os.kill(os.getpid(), signal.SIGSTOP)
+            os._exit(0)
+        os.waitid(os.P_PID, child, os.WSTOPPED | os.WEXITED)
+        said("dropped")
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    else:
+        backend = made()
+        options = dist.GatherOptions()
+        options.rootRank = 0
+        pending = backend.gather([[torch.empty(3) for _ in range(size)]], [torch.ones(3)], options)
+        with ctrl_c():
+            del backend
+            for _ in range(20 * SOON):  # Python runs the handler between two calls only
+                time.sleep(0.05)
+        check(not pending.is_completed(), "the gather completed without the other rank")
+        say("dropped")
 
 
 def backend_of(group):
@@ -380,7 +425,8 @@ if __name__ == "__main__":
     run([
         Run(interrupted, 2), Run(interrupted_on_ring, 2), Run(interrupted_behind_gather, 2), Run(handlers_run, 2),
         Run(interrupted_arrays, 2), Run(stopped_peer_at_switch, 3, seconds=200, needs=new),
-        Run(stopped_peer_on_ring, 3, seconds=200, needs=new),
+        Run(stopped_peer_on_ring, 3, seconds=200, needs=new), Run(interrupted_at_the_end, 3, seconds=200, needs=new),
+        Run(interrupted_in_destructor, 2, needs=new),
         Run(aborts_at_switch, 3, seconds=90, ends={2: -signal.SIGKILL}, needs=new),
         Run(aborts_on_ring, 3, seconds=90, ends={2: -signal.SIGKILL}, needs=new),
         Run(left_from_any_thread, 2, needs=new), Run(nobody_reads_errors, 2), Run(no_more_threads, 2),

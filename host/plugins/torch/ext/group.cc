@@ -108,10 +108,6 @@ c10::intrusive_ptr<Group> Group::make(gatun_comm_t comm, int rank, int size, Con
   return group;
 }
 
-Group::~Group() {
-  leave();
-}
-
 gatun_stats_t Group::stats() const {
   gatun_stats_t stats{};
   stats.size = sizeof(stats);

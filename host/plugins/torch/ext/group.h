@@ -37,7 +37,6 @@ class Group final : public Base {
   // Takes the communicator over; leave_all() knows the group.
   static c10::intrusive_ptr<Group> make(gatun_comm_t comm, int rank, int size, Config config);
   Group(gatun_comm_t comm, int rank, int size, Config config);
-  ~Group() override;
 
   const std::string getBackendName() const override { return "gatun"; }
   uint64_t getSequenceNumberForGroup() override { return tracker_->sequence(); }
@@ -47,6 +46,7 @@ class Group final : public Base {
 
   // Completes what is pending, for a bounded time, and leaves; then all calls fail. Idempotent.
   void shutdown() { leave(); }
+  void release_resources() override { leave(); }  // the last reference is gone; the destructor waits for weak ones too
   void leave();
   // Fails everything pending on all ranks. Any thread.
   void abort();
