@@ -138,19 +138,99 @@ dist.destroy_process_group()
 """
 
 
+def torchrun(script, folder, address):
+    """Runs the script as two ranks that are started again once; what they printed."""
+    with open(f"{folder}/job.py", "w") as file:
+        file.write(script)
+    environment = dict(os.environ, GATUN_ADDRESS=address, GATUN_TEST_FOLDER=folder)
+    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"):
+        environment.pop(name, None)
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "--max-restarts=1"]
+    ended = subprocess.run([*command, f"{folder}/job.py"], env=environment, capture_output=True, text=True, timeout=100)
+    check(ended.returncode == 0, ended.stdout + ended.stderr)
+    return ended.stdout
+
+
 def elastic_restart(rank, size):
     """Rank 1 dies once; torchrun starts the job again, which goes on from its checkpoint."""
     with tempfile.TemporaryDirectory(prefix="gatun-test-") as folder:
-        with open(f"{folder}/job.py", "w") as file:
-            file.write(ELASTIC)
-        environment = dict(os.environ, GATUN_ADDRESS=NOBODY, GATUN_TEST_FOLDER=folder)
-        for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"):
-            environment.pop(name, None)
-        command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "--max-restarts=1"]
-        ended = subprocess.run([*command, f"{folder}/job.py"], env=environment, capture_output=True, text=True, timeout=100)
-        check(ended.returncode == 0, ended.stdout + ended.stderr)
+        printed = torchrun(ELASTIC, folder, NOBODY)
         for each in range(2):
-            check(f"rank {each} began at 10 and ended with [20.0, 20.0, 20.0, 20.0]" in ended.stdout, ended.stdout)
+            check(f"rank {each} began at 10 and ended with [20.0, 20.0, 20.0, 20.0]" in printed, printed)
+
+
+# In its first life rank 1 is a process that torchrun does not know: it stops in the middle of its operations, and is still
+# there when the next life has begun.
+STOPPED = """
+import os, signal, sys, time, numpy, torch, torch.distributed as dist, gatun
+folder, rank = os.environ["GATUN_TEST_FOLDER"], int(os.environ["RANK"])
+pid_file, word_file = folder + "/stopped", folder + "/word"
+first = not os.path.exists(pid_file)
+if first and rank == 1:
+    old = os.fork()
+    if old:
+        os.waitid(os.P_PID, old, os.WSTOPPED | os.WEXITED)
+        sys.exit(1)
+dist.init_process_group("gatun")
+comm = gatun.Communicator(rank, 2, job="same", join_timeout=30)
+array, tensor = numpy.empty(100_000, numpy.float32), torch.empty(100_000)
+
+def put(path, text):
+    with open(path + ".new", "w") as file:
+        file.write(text)
+    os.rename(path + ".new", path)
+
+def life():
+    number, over = 0, torch.zeros(1)
+    while number < 200 or not over:
+        array.fill(number + rank)
+        tensor.fill_(number - rank)
+        work = dist.all_reduce(tensor, async_op=True)
+        if first and rank == 1 and number == 5:
+            put(pid_file, str(os.getpid()))
+            os.kill(os.getpid(), signal.SIGSTOP)
+        if not first and rank == 1 and number == 100:
+            os.kill(int(open(pid_file).read()), signal.SIGCONT)
+        comm.allreduce(array)
+        work.wait()
+        assert (array == 2 * number + 1).all() and bool((tensor == 2 * number - 1).all()), (number, array, tensor)
+        number += 1
+        over.fill_(os.path.exists(word_file))
+        dist.broadcast(over, 1)
+
+if first and rank == 1:
+    try:
+        life()
+    except Exception as error:
+        put(word_file, str(error))
+    os._exit(0)
+life()
+print(f"rank {rank} is through", flush=True)
+comm.close()
+dist.destroy_process_group()
+"""
+
+
+def restarted_beside_a_stopped_rank(rank, size, address):
+    """The next life of a job works, under the same name, also when the stopped rank of the old one goes on."""
+    with tempfile.TemporaryDirectory(prefix="gatun-test-") as folder:
+        try:
+            printed = torchrun(STOPPED, folder, address)
+            check("rank 0 is through" in printed and "rank 1 is through" in printed, printed)
+            with open(f"{folder}/word") as word:
+                check("rank 0" in word.read(), "the old rank does not say that rank 0 is lost")
+        finally:
+            if os.path.exists(f"{folder}/stopped") and not os.path.exists(f"{folder}/word"):
+                with open(f"{folder}/stopped") as pid:
+                    os.kill(int(pid.read()), signal.SIGKILL)
+
+
+def restarted_at_switch(rank, size):
+    restarted_beside_a_stopped_rank(rank, size, os.environ["GATUN_ADDRESS"])
+
+
+def restarted_on_ring(rank, size):
+    restarted_beside_a_stopped_rank(rank, size, NOBODY)
 
 
 if __name__ == "__main__":
@@ -160,4 +240,6 @@ if __name__ == "__main__":
         Run(daemon_dies_and_comes_back, 3, seconds=90),
         Run(killed_rank, 3, seconds=60, ends={1: -signal.SIGKILL}),
         Run(elastic_restart, 1, seconds=110, needs=old),
+        Run(restarted_at_switch, 1, seconds=110, needs=old),
+        Run(restarted_on_ring, 1, seconds=110, needs=old),
     ])  # fmt: skip
