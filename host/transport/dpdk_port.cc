@@ -134,6 +134,7 @@ Status DpdkPort::configure(const DpdkDeviceOptions& options) {
   choose_queues(info, options.lanes, &conf);
   if (facts_.chains) conf.txmode.offloads |= RTE_ETH_TX_OFFLOAD_MULTI_SEGS;
   if (facts_.udp_checksum) conf.txmode.offloads |= RTE_ETH_TX_OFFLOAD_UDP_CKSUM;
+  facts_.ip4_checksum = facts_.udp_checksum && spec_.pci();
   // af_packet and memif take longer frames than they admit, and refuse to be told.
   const bool settable = info.max_mtu >= facts_.mtu && info.max_rx_pktlen >= facts_.mtu + kEthernetBytes;
   if (settable) conf.rxmode.mtu = facts_.mtu;

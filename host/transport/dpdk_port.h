@@ -27,6 +27,7 @@ struct DpdkPortFacts {
   bool chains = false;                           // a frame may lie in several mbufs
   bool copies_at_once = false;                   // what is sent may change as soon as send() returns
   bool udp_checksum = false;                     // the device makes it
+  bool ip4_checksum = false;                     // and at no cost: virtual devices make it in software
   std::vector<int> sockets;                      // the kernel's, below the device: readable when frames have come
 };
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 namespace gatun {
 namespace {
@@ -138,13 +139,16 @@ bool DpdkTransport::accept(const DpdkInbox::Arrival& arrival, uint32_t index, Rx
 }
 
 void DpdkTransport::release(std::span<const BufferId> buffers) {
+  std::array<rte_mbuf*, kBurst> mbufs;  // together: each time the pool is touched costs as much as a small packet
+  uint32_t count = 0;
   for (const BufferId buffer : buffers) {
     if (buffer == kNoBuffer) continue;
     GATUN_CHECK(buffer < held_.size() && held_[buffer] != nullptr);
-    rte_pktmbuf_free(held_[buffer]);
-    held_[buffer] = nullptr;
+    mbufs[count++] = std::exchange(held_[buffer], nullptr);
     free_.push_back(buffer);
+    if (count == kBurst) rte_pktmbuf_free_bulk(mbufs.data(), std::exchange(count, 0));
   }
+  rte_pktmbuf_free_bulk(mbufs.data(), count);
 }
 
 bool DpdkTransport::sendable(const TxPacket& packet) {
@@ -166,6 +170,7 @@ int DpdkTransport::send(std::span<const TxPacket> packets) {
     std::array<size_t, kBurst> places;  // of their packets
     uint32_t count = 0;
     size_t next = taken;
+    sender_->begin();
     for (; next < packets.size() && count < kBurst; ++next) {
       const TxPacket& packet = packets[next];
       if (!sendable(packet)) continue;

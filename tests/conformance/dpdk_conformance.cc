@@ -5,6 +5,7 @@
 #include <catch2/catch.hpp>
 #include <chrono>
 #include <iostream>
+#include <numeric>
 #include <set>
 #include <thread>
 
@@ -73,6 +74,49 @@ TEST_CASE("dpdk.send__jumbo_frames", "[conformance]") {
     const TxPacket long_one = make_packet({0, 1, most + 128}, big.data(), 0);
     REQUIRE(harness->link(0).send({&long_one, 1}) == 1);
     REQUIRE(harness->link(0).stats().dropped_oversize == 1);
+  }
+}
+
+// A result goes to several peers, and the device may take it for some of them only.
+TEST_CASE("dpdk.send__a_payload_for_several_that_the_device_took_in_part", "[conformance]") {
+  for (const char* kind : {"vhost", "virtio"}) {
+    if (const std::string missing = missing_for_dpdk(kind); !missing.empty()) {
+      skipped("send__a_payload_for_several_that_the_device_took_in_part", missing);
+      return;
+    }
+    auto harness = make_dpdk_harness(kind, {.links = 1, .buffers = 2048});
+    introduce(*harness, 1);
+    constexpr uint32_t kAlike = 3, kPackets = 48;  // a burst of 32 ends in the middle of a payload's packets
+    std::vector<TxPacket> packets;
+    for (uint32_t i = 0; i < kPackets; ++i) {
+      packets.push_back(make_packet({9, i / kAlike, 1000}, harness->hub_place(i / kAlike), harness->peers[0]));
+    }
+    std::array<uint32_t, kPackets / kAlike> seen{};
+    const auto read = [&] {
+      receive_some(harness->link(0), 1, [&](const RxPacket& packet) {
+        REQUIRE(intact(packet));
+        ++seen[label_of(packet).number];
+      });
+    };
+    uint32_t refusals = 0;
+    constexpr uint32_t kRounds = 100;  // several times what the device's queue holds
+    for (uint32_t round = 0; round < kRounds; ++round) {
+      std::span<const TxPacket> rest = packets;  // all at once: several bursts of the device
+      for (int tries = 0; !rest.empty() && tries < 1000; ++tries) {
+        rest = rest.subspan(static_cast<size_t>(harness->hub().send(rest)));
+        if (rest.empty()) break;
+        ++refusals;
+        read();
+      }
+      REQUIRE(rest.empty());
+    }
+    REQUIRE(refusals > 0);
+    for (size_t total = 0; total < kRounds * kPackets; total = std::accumulate(seen.begin(), seen.end(), size_t{0})) {
+      const size_t before = total;
+      read();
+      REQUIRE(std::accumulate(seen.begin(), seen.end(), size_t{0}) > before);
+    }
+    for (const uint32_t count : seen) REQUIRE(count == kAlike * kRounds);
   }
 }
 
