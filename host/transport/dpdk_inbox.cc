@@ -50,7 +50,7 @@ bool DpdkInbox::put(const Arrival& arrival) {
 }
 
 void DpdkInbox::wake() {
-  if (!asleep_.exchange(false, std::memory_order_seq_cst)) return;
+  if (!asleep_.load(std::memory_order_seq_cst) || !asleep_.exchange(false, std::memory_order_seq_cst)) return;
   const uint64_t one = 1;
   [[maybe_unused]] const ssize_t written = ::write(*event_, &one, sizeof one);
 }
