@@ -4,6 +4,8 @@
 #include <chrono>
 #include <system_error>
 
+#include "host/base/placement.h"
+
 namespace gatun {
 namespace {
 
@@ -141,6 +143,7 @@ void Lane::rest(TimeNs now, TimeNs deadline) {
 
 void Lane::background() {
   Lock lock(mutex_);
+  std::vector<int> near;
   while (true) {
     background_.wait(lock, [&] {
       const bool alone = pending_.load(std::memory_order_relaxed) > 0 && waiting_ == 0;
@@ -155,6 +158,7 @@ void Lane::background() {
       continue;
     }
     driving_ = background_drives_ = true;
+    if (near != path_->facts().cores) place_thread(near = path_->facts().cores);
     lock.unlock();
     drive([&] { return takers_.load(std::memory_order_relaxed) > 0 || pending_.load(std::memory_order_relaxed) == 0; },
           kNever);

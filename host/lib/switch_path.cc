@@ -84,7 +84,9 @@ Status SwitchPath::attach_and_prove(const Config& config, const control::Admit& 
   facts_.trees = static_cast<uint32_t>(admit.trees.size());
   facts_.window = admit.window;
   facts_.payload_bytes = admit.payload_bytes;
-  facts_.transport = attachment.links[0]->caps().name;
+  const TransportCaps caps = attachment.links[0]->caps();
+  facts_.transport = caps.name;
+  facts_.cores = caps.cores;
   job_ = {.handle = admit.job, .window = admit.window, .first_op = admit.first_op};
   datapath_ =
       std::make_unique<Datapath>(Datapath::Config{.job = admit.job,

@@ -51,6 +51,7 @@ class SwitchPath final : private ControlClient::Events {
     uint32_t trees = 0, window = 0, payload_bytes = 0;
     std::string transport;
     std::string address;
+    std::vector<int> cores;  // near the device
   };
 
   // Blocks until all ranks have joined and every data path is proven, or an error. cards: what the controller said of the

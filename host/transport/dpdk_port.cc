@@ -18,6 +18,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "host/base/placement.h"
 #include "host/transport/dpdk_eal.h"
 
 namespace gatun {
@@ -112,6 +113,7 @@ Status DpdkPort::probe() {
     return Status(Code::kInvalidArgument, "device " + spec_.device + " is not an Ethernet device of DPDK");
   }
   probed_ = true;
+  facts_.cores = cores_near(spec_.pci() ? "bus/pci/devices/" + name : "class/net/" + interface + "/device");
   if (index == 0 || spec_.driver() != "net_af_packet") return {};
   for (const int fd : packet_sockets(index)) {
     if (std::find(before.begin(), before.end(), fd) == before.end()) facts_.sockets.push_back(fd);

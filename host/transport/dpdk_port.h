@@ -28,6 +28,7 @@ struct DpdkPortFacts {
   bool copies_at_once = false;                   // what is sent may change as soon as send() returns
   bool udp_checksum = false;                     // the device makes it
   bool ip4_checksum = false;                     // and at no cost: virtual devices make it in software
+  std::vector<int> cores;                        // near it
   std::vector<int> sockets;                      // the kernel's, below the device: readable when frames have come
 };
 

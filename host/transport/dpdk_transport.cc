@@ -78,7 +78,8 @@ TransportCaps DpdkTransport::caps() const {
           .intact = false,
           .payload_bytes_max = device_->payload_bytes_max(),
           .receive_bytes = device_->receive_bytes(),
-          .buffers = static_cast<uint32_t>(held_.size())};
+          .buffers = static_cast<uint32_t>(held_.size()),
+          .cores = device_->facts().cores};
 }
 
 int DpdkTransport::receive(std::span<RxPacket> out) {

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "protocols/packet.h"
 #include "protocols/status.h"
@@ -26,6 +27,7 @@ struct TransportCaps {
   uint32_t payload_bytes_max = 0;    // largest payload (without header) of one packet, from the transport alone
   uint32_t receive_bytes = 0;        // bytes of packets the receiving side can hold unread; 0 = no such limit
   uint32_t buffers = 0;              // packets that can be held unreleased before more are dropped; 0 = no such limit
+  std::vector<int> cores = {};       // near its device (placement.h); empty = anywhere
 };
 
 struct TransportStats {

@@ -10,7 +10,9 @@
 #include <mutex>
 #include <span>
 #include <string>
+#include <vector>
 
+#include "host/base/placement.h"
 #include "host/transport/verbs.h"
 
 namespace gatun {
@@ -47,6 +49,7 @@ class OpenDevice {
   ibv_context* context() const { return context_.get(); }
   const ibv_device_attr& limits() const { return limits_; }
   std::string name() const { return ::ibv_get_device_name(context_->device); }
+  std::vector<int> cores() const { return cores_near("class/infiniband/" + name() + "/device"); }
 
   // Only RoCE v2 entries count, and all 16 bytes. The sentence shows the table.
   Result<VerbsAddress> find(const VerbsGid& gid) const;

@@ -90,7 +90,11 @@ std::unique_ptr<VerbsPort> QueueHub::detach(PeerId peer) {
 }
 
 TransportCaps QueueHub::caps() const {
-  return {.name = "verbs", .reliable = true, .intact = true, .payload_bytes_max = options_.payload_bytes_max};
+  return {.name = "verbs",
+          .reliable = true,
+          .intact = true,
+          .payload_bytes_max = options_.payload_bytes_max,
+          .cores = device_->cores()};
 }
 
 void QueueHub::touch(PeerId peer) {
@@ -175,7 +179,11 @@ Status QueueLink::connect(const std::string& card) {
 }
 
 TransportCaps QueueLink::caps() const {
-  return {.name = "verbs", .reliable = true, .intact = true, .payload_bytes_max = queue_->shape().payload_bytes};
+  return {.name = "verbs",
+          .reliable = true,
+          .intact = true,
+          .payload_bytes_max = queue_->shape().payload_bytes,
+          .cores = device_->cores()};
 }
 
 int QueueLink::receive(std::span<RxPacket> out) {

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "host/base/os.h"
+#include "host/base/placement.h"
 
 namespace gatun {
 namespace {
@@ -93,7 +94,15 @@ void Lane::call(const std::function<void()>& work) {
   done_.wait(lock, [&] { return work_ == nullptr; });
 }
 
+// Near the first transport that has a device: two that lie apart cannot both be near.
+void Lane::place() {
+  for (const Transport* transport : transports_) {
+    if (place_thread(transport->caps().cores)) return;
+  }
+}
+
 void Lane::loop() {
+  place();
   Backoff backoff(options_.busy_poll > 0);
   TimeNs worked = 0, turned = 0;  // turned: the latest turn began, and found packets; 0: it found none
   while (!stop_.load(std::memory_order_relaxed)) {

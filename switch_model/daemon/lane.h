@@ -95,6 +95,7 @@ class Lane {
        std::unique_ptr<ShmHub> shm, std::vector<std::unique_ptr<VerbsHub>> verbs);
 
   void call(const std::function<void()>& work);
+  void place();
   void loop();
   int receive(uint32_t transport, TimeNs now);
   void adopt(uint32_t transport, RxPacket* packet);

@@ -1,14 +1,17 @@
 // The C API at its edges: arguments, one rank, many communicators, cycles that must leak nothing, and joins that must fail.
 #include <dirent.h>
+#include <sched.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
 #include <cstring>
 #include <fstream>
+#include <iostream>
 #include <thread>
 
 #include "host/base/os.h"
+#include "host/base/placement.h"
 #include "tests/system/lib_ranks.h"
 #include "tests/system/lib_values.h"
 
@@ -127,6 +130,39 @@ TEST_CASE("done__a_call_from_it_is_refused", "[lib][system]") {
     if (heard.code != GATUN_INVALID_ARGUMENT || !says(heard.text, "from a done function")) return "heard: " + heard.text;
     const int later = gatun_barrier(comm);
     return later == 0 ? exercise.verify() : expect_code(0, later, comm, "barrier");
+  });
+}
+
+// Whatever the caller's thread is kept to; that thread itself stays where it is.
+TEST_CASE("progress__runs_near_the_device", "[lib][system]") {
+  cpu_set_t all;
+  REQUIRE(::sched_getaffinity(0, sizeof all, &all) == 0);
+  std::vector<int> cores;
+  for (int core = 0; core < CPU_SETSIZE; ++core) {
+    if (CPU_ISSET(static_cast<size_t>(core), &all)) cores.push_back(core);
+  }
+  if (cores.size() < 2) {
+    std::cout << "[skipped] progress__runs_near_the_device: there is one core only\n";
+    return;
+  }
+  const LocalSwitch local;
+  std::atomic<bool> first_has_started{false};
+  run_ranks(2, {.address = local.address(), .wrap = near_cores({cores[1]})}, [&](int rank, Comm& comm) {
+    std::atomic<int> seen{-1};
+    if (!place_thread({&cores[0], 1})) return std::string("the test's thread cannot be placed");
+    gatun_call_t call = GATUN_CALL_INIT;
+    call.done = [](void* context, int, const char*) { *static_cast<std::atomic<int>*>(context) = ::sched_getcpu(); };
+    call.context = &seen;
+    // So that it is not the caller's thread that completes rank 0's.
+    while (rank == 1 && !first_has_started) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    Exercise exercise({.count = 100}, rank, 2);
+    gatun_request_t request = nullptr;
+    if (const int code = exercise.start(comm, &call, &request)) return expect_code(0, code, comm, "start");
+    first_has_started = true;
+    while (seen < 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    if (::sched_getcpu() != cores[0]) return std::string("the caller's thread was moved");
+    if (rank == 0 && seen != cores[1]) return "completed on core " + std::to_string(seen);
+    return expect_code(0, gatun_wait(&request, -1), comm, "wait");
   });
 }
 

@@ -9,15 +9,20 @@
 namespace gatun {
 namespace {
 
-// A lossy transport that owns what it wraps.
+// A lossy transport that owns what it wraps, and says that its device is near some cores.
 class OwningLossy final : public Transport {
  public:
-  OwningLossy(std::unique_ptr<Transport> inner, const LossyOptions& options) : inner_(std::move(inner)) {
+  OwningLossy(std::unique_ptr<Transport> inner, const LossyOptions& options, std::vector<int> cores = {})
+      : inner_(std::move(inner)), cores_(std::move(cores)) {
     auto made = Lossy::make(inner_.get(), options);
     GATUN_CHECK(made.ok());
     lossy_ = std::move(made.value());
   }
-  TransportCaps caps() const override { return lossy_->caps(); }
+  TransportCaps caps() const override {
+    TransportCaps caps = lossy_->caps();
+    caps.cores = cores_;
+    return caps;
+  }
   int receive(std::span<RxPacket> out) override { return lossy_->receive(out); }
   void release(std::span<const BufferId> buffers) override { lossy_->release(buffers); }
   int send(std::span<const TxPacket> packets) override { return lossy_->send(packets); }
@@ -33,6 +38,7 @@ class OwningLossy final : public Transport {
  private:
   std::unique_ptr<Transport> inner_;
   std::unique_ptr<Lossy> lossy_;
+  std::vector<int> cores_;
 };
 
 }  // namespace
@@ -89,6 +95,12 @@ TransportWrapper lossy(uint64_t seed, double drop, double duplicate, double hold
   const LossyOptions options{.seed = seed, .send = rates, .receive = rates};
   return [options](std::unique_ptr<Transport> inner) -> std::unique_ptr<Transport> {
     return std::make_unique<OwningLossy>(std::move(inner), options);
+  };
+}
+
+TransportWrapper near_cores(const std::vector<int>& cores) {
+  return [cores](std::unique_ptr<Transport> inner) -> std::unique_ptr<Transport> {
+    return std::make_unique<OwningLossy>(std::move(inner), LossyOptions{}, cores);
   };
 }
 

@@ -3,6 +3,7 @@
 
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "gatun/gatun.h"
 #include "host/lib/attach.h"
@@ -50,6 +51,9 @@ class Comm {
 
 // Wraps transports in faults, both ways.
 TransportWrapper lossy(uint64_t seed, double drop, double duplicate, double hold, double corrupt);
+
+// Only says that the device of a transport is near these cores.
+TransportWrapper near_cores(const std::vector<int>& cores);
 
 // "" if the code is the expected one, else a sentence with the library's.
 std::string expect_code(int expected, int code, gatun_comm_t comm, const std::string& what);

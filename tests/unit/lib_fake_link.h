@@ -26,6 +26,7 @@ class FakeLink final : public Transport {
 
   std::deque<Packet> sent;
   int room = 1 << 30;  // packets that send() still takes
+  std::vector<int> cores;
 
   void push(const Header& header, std::vector<std::byte> payload, bool damaged = false, PeerId peer = 0) {
     Stored& stored = received_.emplace_back();
@@ -42,7 +43,9 @@ class FakeLink final : public Transport {
     return answer;
   }
 
-  TransportCaps caps() const override { return {.name = "fake", .reliable = reliable_, .payload_bytes_max = 65536}; }
+  TransportCaps caps() const override {
+    return {.name = "fake", .reliable = reliable_, .payload_bytes_max = 65536, .cores = cores};
+  }
   int receive(std::span<RxPacket> out) override {
     delivered_.clear();
     int count = 0;
