@@ -109,7 +109,24 @@ Status Communicator::connect() {
     }
     if (!path) log_.info("no switch: %s; operations go on without it (%s)", no_switch.message(), ring->engine());
   }
+  if (path && settings.transport == "auto") say_why(path->facts());
   return start_lane(std::move(path), std::move(ring), no_switch.message());
+}
+
+// The choice of auto, with its reason: rank 0 for all.
+void Communicator::say_why(const SwitchPath::Facts& facts) const {
+  std::string why = "the switch at " + facts.address + " is on this host";
+  if (facts.transport != "shm") {
+    const bool none = config_.settings.device.empty();
+    why =
+        "the switch at " + facts.address + " shares no memory with this process, and " +
+        (device_ ? "the setting device names one of DPDK"
+                 : std::string("DPDK has no device (the setting device ") + (none ? "is none)" : "names none that opens)")) +
+        "; RDMA is for transport verbs only";
+  }
+  const char* format = "transport auto takes %s: %s";
+  config_.rank == 0 ? log_.info(format, facts.transport.c_str(), why.c_str())
+                    : log_.debug(format, facts.transport.c_str(), why.c_str());
 }
 
 Status Communicator::meet_by_store(std::unique_ptr<MeshListener>* listener, const std::string& card, TimeNs deadline,

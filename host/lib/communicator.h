@@ -60,6 +60,7 @@ class Communicator final {
   explicit Communicator(Config config);
   Status connect();
   Status open_device();
+  void say_why(const SwitchPath::Facts& facts) const;
   Result<std::unique_ptr<ControlConnection>> reach_switch(TimeNs grace, TimeNs deadline) const;
   Status meet_by_store(std::unique_ptr<MeshListener>* listener, const std::string& card, TimeNs deadline,
                        std::unique_ptr<Ring>* ring, std::unique_ptr<SwitchPath>* path, Status* no_switch);

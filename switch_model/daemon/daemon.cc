@@ -87,6 +87,8 @@ Status Daemon::open(const Settings& settings) {
   if (Status status = open_verbs_devices(&config.facts); !status.ok()) return status;
   if (Status status = open_lanes(&sockets.value(), udp.buffers, &config.facts); !status.ok()) return status;
 
+  if (settings_.transport == "auto") log_->info("%s", why_auto(config.facts).c_str());
+
   std::vector<Lane*> lanes;
   for (const auto& lane : lanes_) lanes.push_back(lane.get());
   jobs_ = std::make_unique<Jobs>(JobTable::Config{.memory_bytes = settings_.memory_bytes,
@@ -124,7 +126,6 @@ Status Daemon::open_verbs_devices(SwitchFacts* facts) {
   }
   if (settings_.transport == "verbs") return devices.status();
   facts->why_no_verbs = devices.status().message();
-  log_->debug("no RDMA: %s", devices.status().message());
   return {};
 }
 
@@ -138,6 +139,14 @@ Status Daemon::open_device() {
   if (!why.empty()) log_->warn("%s; data goes by kernel sockets", why.c_str());
   if (device_ && !device_->warning().empty()) log_->warn("%s", device_->warning().c_str());
   return {};
+}
+
+// The choices of auto, each with its reason.
+std::string Daemon::why_auto(const SwitchFacts& facts) const {
+  const std::string no_device = settings_.device.empty() ? "the setting device is none" : "its device cannot be opened";
+  return std::string("transport auto: ranks ") + (door_ ? "on this host go by shared memory, " : "") +
+         (facts.verbs ? "those with transport verbs by RDMA" : "none by RDMA (" + facts.why_no_verbs + ")") +
+         ", others by " + (device_ ? "dpdk, since the setting device names one" : "kernel sockets, since " + no_device);
 }
 
 Result<std::vector<std::unique_ptr<Transport>>> Daemon::hubs_of_lane(uint32_t lane, Sockets* sockets) {

@@ -31,6 +31,7 @@ class Daemon {
   Status open(const Settings& settings);
   Status open_verbs_devices(SwitchFacts* facts);
   Status open_device();
+  std::string why_auto(const SwitchFacts& facts) const;
   Status open_lanes(Sockets* sockets, uint32_t udp_buffers, SwitchFacts* facts);
   Result<std::vector<std::unique_ptr<Transport>>> hubs_of_lane(uint32_t lane, Sockets* sockets);
   bool on_signal(int signal_fd);

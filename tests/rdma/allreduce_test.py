@@ -117,6 +117,7 @@ class Sums(unittest.TestCase):
 
     def test_verbs__beside_ranks_by_other_transports(self):
         with Daemon("--listen", SWITCH, "--port", str(PORT)) as daemon:
+            self.assertIn("those with transport verbs by RDMA, others by kernel sockets", daemon.log())
             for transport in ("verbs", "shm", "udp"):
                 with Ranks(GATUN_TRANSPORT=transport) as ranks:
                     ranks.go_by(transport)

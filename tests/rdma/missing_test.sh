@@ -21,5 +21,7 @@ expect "exit code of gatund" 1 $code
 if [[ ! -e /sys/class/infiniband_verbs ]]; then
   out=$("$1/gatun" info -d)
   expect "gatun info without RDMA in the kernel" "this kernel has no RDMA: its module ib_uverbs is not loaded" "$out"
+  out=$(timeout -s TERM 1 "$1/gatund" --port 0 --metrics off 2>&1)
+  expect "auto without RDMA in the kernel" "none by RDMA (this kernel has no RDMA: its module ib_uverbs is not loaded" "$out"
 fi
 exit $failed

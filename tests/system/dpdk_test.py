@@ -211,8 +211,30 @@ class Dpdk(unittest.TestCase):
         with Net(2) as net:
             with daemon(net, device="0000:ff:1f.7 10.77.0.101/24", transport="auto") as switch:
                 self.assertIn("data goes by kernel sockets", switch.text(switch.err))
+                self.assertIn("kernel sockets, since its device cannot be opened", switch.text(switch.err))
             with daemon(net, transport="auto") as switch:
                 self.assertIn("dpdk on net_af_packet0", switch.text(switch.err))
+
+    def test_auto_says_once_why_it_took_what_it_took(self):
+        flags = ("-b", "1K", "-e", "1K", "-n", "2", "-w", "1")
+        for device, words in ((True, "takes dpdk: the switch at 10.77.0.1:7117 shares no memory with this process, and the "
+                                     "setting device names one"),
+                              (False, "takes udp: the switch at 10.77.0.1:7117 shares no memory with this process, and DPDK "
+                                      "has no device (the setting device is none)")):
+            with self.subTest(device=device), Net(3) as net, daemon(net, device=device, transport="auto") as switch:
+                self.assertRegex(switch.text(switch.err), "transport auto: ranks on this host go by shared memory, .*, others by "
+                                 + ("dpdk, since the setting device names one" if device else
+                                    "kernel sockets, since the setting device is none"))
+                extra = {} if device else {"GATUN_DEVICE": "none"}
+                ranks = [rank(net, ["auto", "auto"], index, *flags, **extra) for index in range(2)]
+                try:
+                    ends = [one.wait() for one in ranks]
+                finally:
+                    for one in ranks:
+                        one.__exit__()
+                said = ends[0][2] + ends[1][2]
+                self.assertIn(words, said)
+                self.assertEqual(said.count("transport auto"), 1, said)
 
     def test_without_root_the_device_is_refused_by_name(self):
         with Net(1) as net:
