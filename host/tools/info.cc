@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "host/base/settings.h"
+#include "host/tools/dpdk_facts.h"
 #include "host/tools/host_facts.h"
 #include "host/tools/paths.h"
 #include "host/tools/version.h"
@@ -52,6 +53,7 @@ Json collect(const Settings& settings) {
         Json{{"name", device.name}, {"up", device.up}, {"mtu", device.mtu}, {"addresses", device.addresses}});
   }
   json["rdma"] = rdma_devices();
+  json["dpdk"] = dpdk_devices();
   const std::string& address = settings.values().address;
   const std::string error = connect_within(address, kConnectTimeoutMs).status().message();
   json["switch"] = Json{{"address", address}, {"answers", error.empty()}, {"error", error}};
@@ -78,7 +80,9 @@ void print_devices(const Json& json) {
                device["up"].get<bool>() ? "up" : "down", device["mtu"].get<int>(),
                joined(device["addresses"], "no address"));
   }
-  for (const Json& line : json["rdma"]) fmt::print("  {:<11} {}\n", "RDMA", line.get<std::string>());
+  for (const auto& [kind, name] : {std::pair("rdma", "RDMA"), std::pair("dpdk", "DPDK")}) {
+    for (const Json& line : json[kind]) fmt::print("  {:<11} {}\n", name, line.get<std::string>());
+  }
 }
 
 void print_text(const Json& json, const Settings& settings) {

@@ -207,6 +207,15 @@ class Dpdk(unittest.TestCase):
                 with self.subTest(device=device):
                     self.assertIn(words, self.refusal(net, "--transport", "dpdk", "--device", device))
 
+    def test_info_lists_what_the_setting_device_can_name(self):
+        run = subprocess.run([f"{BIN}/gatun", "info", "-d"], env=environment(), capture_output=True, text=True,
+                             timeout=PATIENCE_S)
+        lines = [line.split(None, 1)[1] for line in run.stdout.splitlines() if line.startswith("  DPDK ")]
+        self.assertRegex(lines[-1], "^virtual devices .* net_af_packet0,iface=NAME")
+        cards = [name for name in os.listdir("/sys/bus/pci/devices") if
+                 open(f"/sys/bus/pci/devices/{name}/class", encoding="ascii").read().startswith("0x0200")]
+        self.assertEqual([line.split()[0] for line in lines[:-1]], sorted(cards))
+
     def test_auto_goes_on_without_a_device_that_cannot_be_opened(self):
         with Net(2) as net:
             with daemon(net, device="0000:ff:1f.7 10.77.0.101/24", transport="auto") as switch:
