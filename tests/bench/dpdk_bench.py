@@ -181,6 +181,7 @@ def print_table(turns):
 def main():
     cores = sorted(os.sched_getaffinity(0))
     why = dpdk_net.missing() or ("" if shutil.which("dpdk-testpmd") else "there is no dpdk-testpmd (package dpdk-dev)")
+    why = why or ("" if os.path.exists(f"{BIN}/dpdk_load") else "Gatun was built without DPDK (libdpdk-dev)")
     why = why or ("" if len(cores) > 1 else "it needs two cores")
     if why:
         print(f"dpdk bench: skipped: {why}")
