@@ -98,6 +98,7 @@ Status DpdkPort::probe() {
                                               " is more than the interface carries; first 'ip link set " + interface +
                                               " mtu " + std::to_string(spec_.mtu) + "'");
   }
+  if (Status status = spec_.fits(facts_.mtu); !status.ok()) return status;
   const int index = interface.empty() ? 0 : static_cast<int>(::if_nametoindex(interface.c_str()));
   const std::vector<int> before = index != 0 ? packet_sockets(index) : std::vector<int>();
   forget_what_eal_said();

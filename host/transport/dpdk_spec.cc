@@ -9,6 +9,8 @@ namespace {
 
 // TPACKET_V2 puts its own header and the link-layer address before a frame, and the kernel may leave a VLAN tag in it.
 constexpr uint32_t kAfPacketOverhead = 128;
+constexpr uint32_t kAfPacketHeaders = 66;      // of these, what stands before each frame
+constexpr uint32_t kDriversFrameBytes = 2048;  // of af_packet's and memif's buffers if nothing else is said
 constexpr uint32_t kPageBytes = 4096;
 
 Status wrong(const std::string& text, const std::string& word, const std::string& expected) {
@@ -164,10 +166,18 @@ uint32_t af_packet_frame_bytes(uint32_t mtu) {
   return (bytes + 511) / 512 * 512;  // eight of them fill whole pages, as the kernel wants its blocks
 }
 
+bool DpdkSpec::says_buffers() const {
+  return !argument(device, "framesz").empty() || !argument(device, "blocksz").empty() ||
+         !argument(device, "framecnt").empty() || !argument(device, "bsize").empty();
+}
+
 std::string DpdkSpec::device_for_mtu(uint32_t bytes) const {
-  if (driver() != "net_af_packet") return device;
   std::string full = device;
-  if (argument(device, "framesz").empty() && argument(device, "blocksz").empty() && argument(device, "framecnt").empty()) {
+  if (driver() == "net_memif" && !says_buffers()) {
+    return full + ",bsize=" + std::to_string(std::max(kDriversFrameBytes, (bytes + kEthernetBytes + 63) / 64 * 64));
+  }
+  if (driver() != "net_af_packet") return device;
+  if (!says_buffers()) {
     const uint32_t frame = af_packet_frame_bytes(bytes);
     const uint32_t block = frame * (kPageBytes / 512);
     full += ",framesz=" + std::to_string(frame) + ",blocksz=" + std::to_string(block) +
@@ -177,10 +187,31 @@ std::string DpdkSpec::device_for_mtu(uint32_t bytes) const {
   return full;
 }
 
+Status DpdkSpec::fits(uint32_t bytes) const {
+  const bool packet = driver() == "net_af_packet";
+  if (!says_buffers() || (!packet && driver() != "net_memif")) return {};
+  const std::string key = packet ? "framesz" : "bsize", given = argument(device, key);
+  const uint32_t needed = bytes + kEthernetBytes + (packet ? kAfPacketHeaders : 0);
+  uint32_t size = kDriversFrameBytes;
+  if ((given.empty() || parse_number(given, 1, UINT32_MAX, &size)) && size >= needed) return {};
+  return Status(Code::kInvalidArgument, "device " + device + ": its buffers of " + (given.empty() ? "2048" : given) +
+                                            " bytes do not hold the frames of MTU " + std::to_string(bytes) +
+                                            ", which it would lose without a word; set " + key + " to " +
+                                            std::to_string(needed) + " or more, or leave it out");
+}
+
 std::string DpdkSpec::warning() const {
-  if (driver() != "net_memif") return "";
-  return "device net_memif can crash this process when the peer's process dies in the middle of traffic (a fault of DPDK's "
-         "driver); net_vhost with net_virtio_user is as fast and does not";
+  const std::string name = driver();
+  if (name == "net_memif") {
+    return "device net_memif can crash this process when the peer's process dies in the middle of traffic (a fault of "
+           "DPDK's driver); net_vhost with net_virtio_user is as fast and does not";
+  }
+  if (name == "net_af_xdp") {
+    return "device net_af_xdp takes all packets of " + interface() +
+           " away from the kernel, those of the control channel too; net_af_packet leaves them";
+  }
+  if (name == "net_tap") return "device net_tap is many times slower than net_af_packet, and has an MTU of 1500 at most";
+  return "";
 }
 
 }  // namespace gatun

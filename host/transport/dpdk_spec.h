@@ -47,10 +47,15 @@ struct DpdkSpec {
   // from the first IP address.
   Mac own_mac(const Mac& of_device) const;
   // The device with what its driver needs for frames of this MTU, unless the user has said it: af_packet drops and cuts
-  // frames that are longer than its buffers, and its default passes by the interface's queueing discipline.
+  // frames that are longer than its buffers, memif spreads them over several and loses some, and af_packet's default passes
+  // by the interface's queueing discipline.
   std::string device_for_mtu(uint32_t mtu) const;
+  Status fits(uint32_t mtu) const;  // whether the buffers that the user has said hold such frames
   // What whoever chose this device should know; "" if nothing.
   std::string warning() const;
+
+ private:
+  bool says_buffers() const;
 };
 
 inline constexpr uint32_t kDpdkMtuMin = 576, kDpdkMtuMax = 9216;

@@ -37,5 +37,7 @@ inline void run_case(const char* name, const std::string& kind, void (*body)(con
   CONFORMANCE_KIND(dpdk_hub, name)           \
   CONFORMANCE_KIND(dpdk_link, name)          \
   CONFORMANCE_KIND(vhost, name)              \
+  CONFORMANCE_KIND(vhost6, name)             \
   CONFORMANCE_KIND(virtio, name)             \
+  CONFORMANCE_KIND(memif, name)              \
   static void name([[maybe_unused]] const std::string& kind)

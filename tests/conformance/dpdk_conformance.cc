@@ -1,4 +1,19 @@
 // The cases that only DPDK has: what its devices do unasked, each with what Gatun does about it.
+//
+//   a memif peer that dies crashes this process     a warning: dpdk_spec_test warning__..., dpdk_test.py test_memif_...
+//   memif loses frames that need several buffers    dpdk_spec_test fits__... and device_for_mtu__..., kind "memif"
+//   memif takes no name a second time               nothing: a process opens such a device once
+//   virtio_user raises SIGPIPE when vhost is gone   kind "virtio", whose end closes after the other
+//   vhost must outlive its peers                    dpdk_test.py test_vhost_takes_one_peer_after_another
+//   af_packet sends nothing after stop and start    open__a_device_again_after_it_was_closed
+//   af_packet drops and cuts long frames            send__jumbo_frames, dpdk_spec_test fits__... and device_for_mtu__...
+//   af_packet passes by the queueing discipline     device_for_mtu__..., dpdk_test.py test_lost_packets_... (by tbf)
+//   kernels send several packets as one, cut here   health__names_merged_packets_and_the_way_out
+//   flows fall on queues that nobody reads          receive__every_queue_of_the_device_is_read
+//   two devices on an interface share its frames    open__says_what_is_wrong
+//   af_xdp takes the kernel's packets, tap is slow  a warning: dpdk_spec_test warning__...
+//   vhost adds up checksums in software             none over IPv4 there; kinds "dpdk6" and "vhost6" have them
+//   more pollers than cores                         wait_conformance.cc: what has nothing to do sleeps
 #include <netinet/in.h>
 #include <sys/socket.h>
 
@@ -56,7 +71,7 @@ struct Socket {
 
 TEST_CASE("dpdk.send__jumbo_frames", "[conformance]") {
   if (skipped("send__jumbo_frames")) return;
-  for (const char* kind : {"dpdk4", "dpdk6"}) {
+  for (const char* kind : {"dpdk4", "dpdk6", "vhost", "virtio", "memif"}) {
     auto harness = make_dpdk_harness(kind, {.links = 1, .mtu = 9000});
     introduce(*harness, 1);
     const uint32_t most = harness->payload_bytes_max();
@@ -69,7 +84,7 @@ TEST_CASE("dpdk.send__jumbo_frames", "[conformance]") {
       REQUIRE(harness->hub().send({&down, 1}) == 1);
       REQUIRE(receive_some(harness->link(0), 1, [&](const RxPacket& packet) { REQUIRE(intact(packet)); }) == 1);
     }
-    // af_packet would drop it and call it sent.
+    // af_packet would drop it and call it sent, memif would lose others with it.
     std::vector<std::byte> big(most + 128);
     const TxPacket long_one = make_packet({0, 1, most + 128}, big.data(), 0);
     REQUIRE(harness->link(0).send({&long_one, 1}) == 1);
@@ -79,7 +94,7 @@ TEST_CASE("dpdk.send__jumbo_frames", "[conformance]") {
 
 // A result goes to several peers, and the device may take it for some of them only.
 TEST_CASE("dpdk.send__a_payload_for_several_that_the_device_took_in_part", "[conformance]") {
-  for (const char* kind : {"vhost", "virtio"}) {
+  for (const char* kind : {"vhost", "virtio", "memif"}) {
     if (const std::string missing = missing_for_dpdk(kind); !missing.empty()) {
       skipped("send__a_payload_for_several_that_the_device_took_in_part", missing);
       return;

@@ -20,25 +20,27 @@ constexpr TimeNs kAnswerWithin = 5 * kSecond;
 // How a kind names its ends.
 struct Ends {
   bool six = false, hub_is_socket = false, links_are_sockets = false, pair = false;
-  int server = 0;  // of the pair: the end with vhost
+  bool memif = false;
+  int server = 0;  // of the pair: the end with vhost, or memif's server
 
   std::string ip(int end) const { return (six ? "fd77::" : "10.77.0.") + std::to_string(1 + end); }
   std::string address(int end) const { return ip(end) + (six ? "/64" : "/24"); }
 };
 
 Ends ends_of(const std::string& kind) {
-  return {.six = kind == "dpdk6",
+  return {.six = kind == "dpdk6" || kind == "vhost6",
           .hub_is_socket = kind == "dpdk_link",
           .links_are_sockets = kind == "dpdk_hub",
-          .pair = kind == "vhost" || kind == "virtio",
+          .pair = kind == "vhost" || kind == "vhost6" || kind == "virtio" || kind == "memif",
+          .memif = kind == "memif",
           .server = kind == "virtio" ? 1 : 0};
 }
 
 class DpdkHarness : public Harness {
  public:
-  DpdkHarness(const std::string& kind, const HarnessOptions& options) : ends_(ends_of(kind)) {
+  DpdkHarness(const std::string& kind, const HarnessOptions& options) : ends_(ends_of(kind)), mtu_(options.mtu) {
     if (ends_.pair) {
-      socket_path_ = "/tmp/gatun-vhost-" + std::to_string(::getpid());
+      socket_path_ = "/tmp/gatun-vhost-" + std::to_string(::getpid()) + "-" + std::to_string(number_);
       if (ends_.server == 1) pair_device_ = open(device_of(1), options.buffers);
     } else {
       net_ = std::make_unique<TestNet>(options.mtu);
@@ -90,8 +92,13 @@ class DpdkHarness : public Harness {
       return "net_af_packet" + std::to_string(end) + ",iface=" + (end == 0 ? "va" : net_->add_end()) + " " +
              ends_.address(end);
     }
-    if (end == ends_.server) return "net_vhost0,iface=" + socket_path_ + " " + ends_.address(end);
-    return "net_virtio_user0,path=" + socket_path_ + ",queue_size=1024 mac=02:00:00:00:77:02 " + ends_.address(end);
+    const std::string rest = ends_.address(end) + " mtu=" + std::to_string(mtu_);
+    if (ends_.memif) {
+      return "net_memif" + std::to_string(2 * number_ + end) + ",id=0,role=" + (end == ends_.server ? "server" : "client") +
+             ",socket=" + socket_path_ + " " + rest;
+    }
+    if (end == ends_.server) return "net_vhost0,iface=" + socket_path_ + " " + rest;
+    return "net_virtio_user0,path=" + socket_path_ + ",queue_size=1024 mac=02:00:00:00:77:02 " + rest;
   }
 
   void make_hub(const HarnessOptions& options) {
@@ -150,7 +157,10 @@ class DpdkHarness : public Harness {
     return {.buffers = options.buffers, .socket_bytes = 4 << 20, .gso = false};
   }
 
+  static inline int made_ = 0;
+  const int number_ = made_++;  // memif keeps names and sockets of devices that were removed
   const Ends ends_;
+  const uint32_t mtu_;
   std::unique_ptr<TestNet> net_;
   std::string socket_path_;
   std::vector<std::shared_ptr<DpdkDevice>> devices_;
@@ -163,7 +173,7 @@ class DpdkHarness : public Harness {
 }  // namespace
 
 bool is_dpdk(const std::string& kind) {
-  return kind.starts_with("dpdk") || kind == "vhost" || kind == "virtio";
+  return kind.starts_with("dpdk") || ends_of(kind).pair;
 }
 
 std::string missing_for_dpdk(const std::string& kind) {

@@ -23,7 +23,7 @@ namespace {
 
 CONFORMANCE_CASE(receive__survives_a_killed_peer) {
   if (kind == "verbs") return;  // a queue pair stays with the process that made it; tests/rdma kills whole ranks
-  if (kind == "vhost" || kind == "virtio") return;  // the links share a device, and processes cannot
+  if (kind.starts_with("vhost") || kind == "virtio" || kind == "memif") return;  // the links share a device
   constexpr int kVictims = 4;
   auto harness = make_harness(kind, {.links = kVictims + 1});
   introduce(*harness, kVictims + 1);

@@ -3,6 +3,7 @@
 Usage: dpdk_test.py BIN [unittest arguments]    BIN is the folder with gatund and gatun
 """
 
+import contextlib
 import os
 import re
 import signal
@@ -160,21 +161,44 @@ class Dpdk(unittest.TestCase):
                     one.__exit__()
             self.run_ranks(net, kinds, "-b", "1K", "-e", "1K", "-n", "5", "-w", "1")  # the switch is well
 
+    @contextlib.contextmanager
+    def switch_on(self, folder, device):
+        """gatund on a device that needs no network, its address and what it has said."""
+        port_file, log_file = f"{folder}/port", f"{folder}/log"
+        words = [f"{BIN}/gatund", "--port", "0", "--port-file", port_file, "--metrics", "off", "--transport", "dpdk",
+                 "--device", f"{device} 10.77.0.101/24"]
+        with open(log_file, "w") as log:
+            switch = subprocess.Popen(words, env=environment(), stderr=log)
+        try:
+            deadline = time.monotonic() + PATIENCE_S
+            while not os.path.exists(port_file) and switch.poll() is None and time.monotonic() < deadline:
+                time.sleep(0.05)
+            with open(port_file) as port, open(log_file) as log:
+                yield switch, "127.0.0.1:" + port.read().strip(), log.read()
+        finally:
+            switch.kill()
+            switch.wait()
+
+    def explain(self, address, device):
+        return [f"{BIN}/gatun", "explain", "--address", address, "--transport", "dpdk", "--device",
+                f"{device} 10.77.0.102/24"]
+
+    def test_memif_works_and_both_ends_are_warned(self):
+        warning = "device net_memif can crash this process when the peer's process dies"
+        with tempfile.TemporaryDirectory() as folder:
+            memif = f"net_memif0,id=0,socket={folder}/memif,socket-abstract=no,role="
+            with self.switch_on(folder, memif + "server") as (_, address, said):
+                self.assertIn(warning, said)
+                peer = subprocess.run(self.explain(address, memif + "client"), env=environment(GATUN_LOG="warn"),
+                                      capture_output=True, text=True, timeout=PATIENCE_S)
+                self.assertIn("over dpdk", peer.stdout, peer.stderr)
+                self.assertIn(warning, peer.stderr)
+
     def test_vhost_takes_one_peer_after_another(self):
         with tempfile.TemporaryDirectory() as folder:
-            socket, port_file = f"{folder}/vhost", f"{folder}/port"
-            words = [f"{BIN}/gatund", "--port", "0", "--port-file", port_file, "--metrics", "off", "--transport", "dpdk",
-                     "--device", f"net_vhost0,iface={socket} 10.77.0.101/24"]
-            with open(f"{folder}/log", "w") as log:
-                switch = subprocess.Popen(words, env=environment(), stderr=log)
-            try:
-                deadline = time.monotonic() + PATIENCE_S
-                while not os.path.exists(port_file) and switch.poll() is None and time.monotonic() < deadline:
-                    time.sleep(0.05)
-                with open(port_file) as file:
-                    address = "127.0.0.1:" + file.read().strip()
-                peer = [f"{BIN}/gatun", "explain", "--address", address, "--transport", "dpdk", "--device",
-                        f"net_virtio_user0,path={socket},queue_size=1024 10.77.0.102/24"]
+            socket = f"{folder}/vhost"
+            with self.switch_on(folder, f"net_vhost0,iface={socket}") as (switch, address, _):
+                peer = self.explain(address, f"net_virtio_user0,path={socket},queue_size=1024")
                 for _ in range(2):
                     said = subprocess.run(peer, env=environment(), capture_output=True, text=True, timeout=PATIENCE_S)
                     self.assertIn("over dpdk", said.stdout, said.stderr)
@@ -185,9 +209,6 @@ class Dpdk(unittest.TestCase):
                     self.assertIsNone(switch.poll())
                 said = subprocess.run(peer, env=environment(), capture_output=True, text=True, timeout=PATIENCE_S)
                 self.assertIn("over dpdk", said.stdout, said.stderr)
-            finally:
-                switch.kill()
-                switch.wait()
 
     def refusal(self, net, *flags, through=()):
         run = subprocess.run(net.inside(0, *through, f"{BIN}/gatund", "--port", "0", "--metrics", "off", *flags),
@@ -202,6 +223,8 @@ class Dpdk(unittest.TestCase):
                                   ("net_af_packet0,iface=eth0", "needs this end's address"),
                                   ("net_af_packet0,iface=eth9 10.77.0.101/24", "no interface eth9"),
                                   ("net_af_packet0,iface=eth0 10.77.0.101/24 mtu=9000", "ip link set eth0 mtu 9000"),
+                                  ("net_af_packet0,iface=eth0,framesz=1024,blocksz=4096,framecnt=64 10.77.0.101/24",
+                                   "set framesz to 1580 or more"),
                                   ("0000:ff:1f.7 10.77.0.101/24", "dpdk-devbind.py -s"),
                                   ("net_af_packet0,iface=eth0 10.77.0.101/24 eal=--no-such", "--no-such")):
                 with self.subTest(device=device):

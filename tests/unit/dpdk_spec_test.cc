@@ -46,7 +46,6 @@ TEST_CASE("parse__a_virtual_device", "[transport]") {
   REQUIRE_FALSE(spec.pci());
   REQUIRE(spec.driver() == "net_af_packet");
   REQUIRE(spec.interface() == "eth1");
-  REQUIRE(good("net_memif0,role=client 10.0.0.2/24").warning() != "");
   REQUIRE(good("net_vhost0,iface=/run/v.sock 10.0.0.2/24").interface() == "");
 }
 
@@ -98,9 +97,45 @@ TEST_CASE("device_for_mtu__af_packet_gets_buffers_that_hold_a_frame", "[transpor
     REQUIRE(8 * frame % 4096 == 0);
     REQUIRE_THAT(device, Catch::Contains(",qdisc_bypass=0"));
   }
+  REQUIRE(good("net_memif0,role=client 10.0.0.2/24").device_for_mtu(1500) == "net_memif0,role=client,bsize=2048");
+  REQUIRE(good("net_memif0,role=client 10.0.0.2/24").device_for_mtu(9000) == "net_memif0,role=client,bsize=9024");
   const DpdkSpec own = good("net_af_packet0,iface=v,framesz=4096,blocksz=4096,framecnt=64,qdisc_bypass=1 10.0.0.2/24");
   REQUIRE(own.device_for_mtu(1500) == own.device);
   REQUIRE(good("net_ring0 10.0.0.2/24").device_for_mtu(9000) == "net_ring0");
+}
+
+TEST_CASE("fits__buffers_that_would_lose_frames_are_refused", "[transport]") {
+  const auto check = [](const std::string& device, uint32_t mtu) {
+    const Status status = good(device + " 10.0.0.2/24").fits(mtu);
+    REQUIRE(status.ok() == (std::string(status.message()) == ""));
+    return std::string(status.message());
+  };
+  const std::string packet = "net_af_packet0,iface=v", memif = "net_memif0,role=server";
+  for (const uint32_t mtu : {576u, 1500u, 9216u}) {
+    for (const std::string& device : {packet, memif, std::string("net_ring0"), std::string("0000:3b:00.0")}) {
+      REQUIRE(check(device, mtu) == "");
+    }
+    REQUIRE(check(packet + ",framesz=" + std::to_string(mtu + 80), mtu) == "");
+    REQUIRE(check(memif + ",bsize=" + std::to_string(mtu + 14), mtu) == "");
+    REQUIRE_THAT(check(packet + ",framesz=" + std::to_string(mtu + 79), mtu),
+                 Catch::Contains("set framesz to " + std::to_string(mtu + 80)));
+    REQUIRE_THAT(check(memif + ",bsize=" + std::to_string(mtu + 13), mtu),
+                 Catch::Contains("set bsize to " + std::to_string(mtu + 14)));
+  }
+  REQUIRE(check(packet + ",framecnt=64", 1500) == "");  // leaves the driver's framesz
+  REQUIRE_THAT(check(packet + ",framecnt=64", 9000), Catch::Contains("2048 bytes") && Catch::Contains("MTU 9000"));
+  REQUIRE_THAT(check(packet + ",framesz=big", 1500), Catch::Contains("buffers of big bytes"));
+}
+
+TEST_CASE("warning__of_devices_with_a_trap", "[transport]") {
+  using Catch::Contains;
+  REQUIRE_THAT(good("net_memif0,role=client 10.0.0.2/24").warning(), Contains("can crash") && Contains("net_vhost"));
+  REQUIRE_THAT(good("net_af_xdp0,iface=eth1 10.0.0.2/24").warning(), Contains("all packets of eth1 away"));
+  REQUIRE_THAT(good("net_tap0 10.0.0.2/24").warning(), Contains("slower"));
+  for (const char* device :
+       {"net_af_packet0,iface=v", "net_vhost0,iface=/run/v", "net_virtio_user0,path=/run/v", "0000:3b:00.0"}) {
+    REQUIRE(good(std::string(device) + " 10.0.0.2/24").warning() == "");
+  }
 }
 
 }  // namespace
