@@ -29,6 +29,7 @@ constexpr int kSendPauses = 256, kSendYields = 64;  // for another transport to 
 std::shared_ptr<DpdkDevice> DpdkDeviceShared::open(const DpdkSpec& spec, const DpdkDeviceOptions& options, Status* why) {
   static std::mutex mutex;
   static std::map<std::string, std::weak_ptr<DpdkDeviceShared>> open_ones;
+  static auto* kept = new std::vector<std::shared_ptr<DpdkDeviceShared>>;  // to the end of the process
   const std::lock_guard lock(mutex);
   std::weak_ptr<DpdkDeviceShared>& known = open_ones[spec.device];
   if (auto device = known.lock()) {
@@ -55,6 +56,7 @@ std::shared_ptr<DpdkDevice> DpdkDeviceShared::open(const DpdkSpec& spec, const D
   }
   std::shared_ptr<DpdkDeviceShared> device(new DpdkDeviceShared(spec, options.buffers, std::move(port.value())));
   known = device;
+  if (spec.driver() == "net_memif") kept->push_back(device);  // it could not be opened again
   return device;
 }
 

@@ -2,7 +2,7 @@
 //
 //   a memif peer that dies crashes this process     a warning: dpdk_spec_test warning__..., dpdk_test.py test_memif_...
 //   memif loses frames that need several buffers    dpdk_spec_test fits__... and device_for_mtu__..., kind "memif"
-//   memif takes no name a second time               nothing: a process opens such a device once
+//   memif takes no name a second time               open__memif_again_after_it_was_let_go
 //   virtio_user raises SIGPIPE when vhost is gone   kind "virtio", whose end closes after the other
 //   vhost must outlive its peers                    dpdk_test.py test_vhost_takes_one_peer_after_another
 //   af_packet sends nothing after stop and start    open__a_device_again_after_it_was_closed
@@ -16,6 +16,7 @@
 //   more pollers than cores                         wait_conformance.cc: what has nothing to do sleeps
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <catch2/catch.hpp>
 #include <chrono>
@@ -249,6 +250,22 @@ TEST_CASE("dpdk.open__a_device_again_after_it_was_closed", "[conformance]") {
       if (got < 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
     REQUIRE(got == static_cast<ssize_t>(kHeaderBytes));
+  }
+}
+
+// memif keeps the name of a device that was removed, and its socket.
+TEST_CASE("dpdk.open__memif_again_after_it_was_let_go", "[conformance]") {
+  if (const std::string missing = missing_for_dpdk("memif"); !missing.empty()) {
+    skipped("open__memif_again_after_it_was_let_go", missing);
+    return;
+  }
+  const std::string device =
+      "net_memif99,role=server,socket=/tmp/gatun-memif-" + std::to_string(::getpid()) + " 10.77.0.1/24";
+  for (int round = 0; round < 2; ++round) {
+    const auto opened = open_dpdk(device, {.lanes = 1, .buffers = 1024});
+    CAPTURE(round, opened.status().message());
+    REQUIRE(opened.ok());
+    REQUIRE(opened.value()->make_hub(kPort, 256, 64).ok());
   }
 }
 
