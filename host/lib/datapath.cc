@@ -32,7 +32,7 @@ Datapath::Datapath(Config config, std::vector<std::unique_ptr<Transport>> links)
   keep_ = std::make_unique<Keep>(config_);
   // Memory that is shared with the switch keeps an answer by itself: its place is taken again only 2W answers later.
   if (std::any_of(links_.begin(), links_.end(), [](const auto& link) { return !link->caps().reliable; })) {
-    keep_->copies.resize(keep_->payloads.size() * config_.payload_bytes);
+    keep_->copies.resize(keep_->kept.size() * config_.payload_bytes);
   }
 }
 
@@ -55,10 +55,7 @@ void Datapath::complete(Request* request, Status status) {
 void Datapath::fail_all(const Status& status) {
   failed_ = true;
   for (Batch& batch : batches_) batch.count = 0;
-  for_each_live([&](Request* request) {
-    record(request->number).request = nullptr;
-    complete(request, status);
-  });
+  for_each_live([&](Request* request) { complete(release(record(request->number)), status); });
 }
 
 Request* Datapath::poll_completed() {
@@ -148,10 +145,10 @@ bool Datapath::on_result(const Header& header, const RxPacket& packet, TimeNs no
   const Worker::Outcome outcome = worker_.on_result(header.tree, header.seq, header.op, congested, now);
   if (outcome.fresh()) trees_[header.tree].asked_at = kNever;
   if (outcome.verdict != Worker::Verdict::kNews) return outcome.verdict != Worker::Verdict::kForeign;
-  if (keep_) retain(header.tree, outcome, packet);
   const Operation::Piece piece = r.operation.piece(outcome.index);
+  if (keep_) retain(header.tree, outcome, packet, piece);
   if (piece.target) std::memcpy(piece.target, packet.payload + piece.kept_from, piece.kept_bytes);
-  if (outcome.op_done && r.request) complete(std::exchange(r.request, nullptr), {});
+  if (outcome.op_done && r.request) complete(release(r), {});
   return true;
 }
 
@@ -163,7 +160,7 @@ bool Datapath::on_refused(const Header& header, TimeNs now) {
   Record& r = record(outcome.op);
   if (!r.used || r.number != outcome.op || r.reported) return true;
   r.reported = true;
-  Request* request = std::exchange(r.request, nullptr);
+  Request* request = release(r);
   if (refused_tail_ - refused_head_ == refused_.size()) {
     if (request) complete(request, {Code::kMismatch, "ranks disagree on " + describe(r.contract)});
     return true;

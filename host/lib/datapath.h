@@ -75,7 +75,7 @@ class Datapath {
   // An answer that came another way: copies what is kept of it, if the operation still lives.
   void deliver(uint32_t op, uint64_t index, const std::byte* payload);
   // Takes the request out; null if it had ended.
-  Request* take(uint32_t op) { return std::exchange(record(op).request, nullptr); }
+  Request* take(uint32_t op) { return release(record(op)); }
 
   // One turn. Returns whether anything was received or sent.
   bool pass(TimeNs now);
@@ -89,8 +89,8 @@ class Datapath {
   const std::vector<std::unique_ptr<Transport>>& links() const { return links_; }
   const Worker& worker() const { return worker_; }
   bool reliable() const { return config_.worker.reliable; }  // all links are
-  uint64_t dropped() const { return dropped_; }  // packets received and refused
-  Status health() const;  // of the first link that is not well
+  uint64_t dropped() const { return dropped_; }              // packets received and refused
+  Status health() const;                                     // of the first link that is not well
   // Since when the switch has been asked on some tree without a word from it; kNever: it has not.
   TimeNs unanswered_since() const;
   Stall stall(const Request& request) const;
@@ -111,6 +111,7 @@ class Datapath {
     uint32_t fingerprint = 0;
     bool used = false;
     bool reported = false;
+    bool keeps = false;  // answers in its tensor are retained there
     Contract contract;
     Operation operation;
     Request* request = nullptr;  // null once it has ended
@@ -130,19 +131,25 @@ class Datapath {
     TimeNs asked_at = kNever;  // the first packet sent since the last that only a living tree can have sent
   };
 
+  struct Kept {
+    std::span<const std::byte> payload;
+    uint32_t op = 0;
+    bool in_tensor = false;  // of that operation, until it ends
+  };
   struct Keep {
     Keep(const Config& config)
-        : index(config.worker.trees, config.worker.window),
-          payloads(size_t{config.worker.trees} * config.worker.window) {}
+        : index(config.worker.trees, config.worker.window), kept(size_t{config.worker.trees} * config.worker.window) {}
     Retained index;
-    std::vector<std::span<const std::byte>> payloads;  // by tree and place
-    std::vector<std::byte> copies;                     // of those that do not stay where they came; sized by the first
+    std::vector<Kept> kept;         // by tree and place
+    std::vector<std::byte> copies;  // of those that do not stay where they came; sized by the first
   };
 
   int receive(uint32_t link, TimeNs now);
   void on_packet(uint32_t link, const RxPacket& packet, TimeNs now);
   bool on_result(const Header& header, const RxPacket& packet, TimeNs now);
-  void retain(uint32_t tree, const Worker::Outcome& outcome, const RxPacket& packet);
+  void retain(uint32_t tree, const Worker::Outcome& outcome, const RxPacket& packet, const Operation::Piece& piece);
+  void copy_kept(size_t place, const std::byte* payload, uint32_t bytes);
+  Request* release(Record& record);
   bool on_refused(const Header& header, TimeNs now);
   bool on_status(const Header& header, const RxPacket& packet, TimeNs now);
   bool send(TimeNs now);
@@ -157,7 +164,7 @@ class Datapath {
   Worker worker_;
   std::vector<Batch> batches_;  // per link
   std::vector<TreeState> trees_;
-  std::unique_ptr<Keep> keep_;  // with Config::retain
+  std::unique_ptr<Keep> keep_;   // with Config::retain
   std::vector<Record> records_;  // a power of two
   std::array<RxPacket, kBurst> received_;
   std::array<Request*, 2 * kOperationsMax> completed_;  // ring

@@ -35,6 +35,8 @@ class FakeLink final : public Transport {
     encode(header, stored.payload.data(), static_cast<uint32_t>(stored.payload.size()), true, stored.head);
     if (damaged) stored.head[28] ^= std::byte{1};
   }
+  // Where the latest receive() has its i-th payload.
+  const std::byte* delivered(size_t i) const { return delivered_.at(i).payload.data(); }
   // The last packet that was sent, as its RESULT.
   Packet answer_to(const Packet& packet) const {
     Packet answer = packet;
