@@ -35,6 +35,7 @@ struct TxPacket {
   const std::byte* payload = nullptr;
   uint32_t payload_bytes = 0;
   PeerId peer = kNoPeer;
+  const std::byte* seen_at = nullptr;  // of a payload in lent memory: the place in the arena where the peer gets it
 };
 
 }  // namespace gatun

@@ -235,6 +235,20 @@ int gatun_comm_stats(gatun_comm_t comm, gatun_stats_t* stats) {
   return keep(comm, write_stats(comm->communicator->facts(), comm->communicator->stats(), stats));
 }
 
+int gatun_register(gatun_comm_t comm, void* address, size_t bytes) {
+  if (unusable(comm)) return refuse("gatun_register", comm);
+  if (!address) return keep(comm, invalid("gatun_register: address is NULL"));
+  if (bytes == 0) return keep(comm, invalid("gatun_register: bytes is 0"));
+  const Status status = comm->communicator->register_memory({static_cast<std::byte*>(address), bytes});
+  return keep(comm, status.ok() ? status : Status(status.code(), std::string("gatun_register: ") + status.message()));
+}
+
+int gatun_deregister(gatun_comm_t comm, const void* address) {
+  if (unusable(comm)) return refuse("gatun_deregister", comm);
+  const Status status = comm->communicator->deregister_memory(address);
+  return keep(comm, status.ok() ? status : Status(status.code(), std::string("gatun_deregister: ") + status.message()));
+}
+
 int gatun_allreduce(const void* send, void* recv, size_t count, gatun_type_t type, gatun_op_t op, gatun_comm_t comm) {
   return run(comm, {"gatun_allreduce", Collective::kAllReduce, send, recv, count, type, op, 0});
 }

@@ -147,6 +147,7 @@ Status write_stats(const Communicator::Facts& facts, const Lane::Stats& stats, g
   full.ring_operations = stats.ring_operations;
   full.ring_bytes = stats.ring_bytes;
   full.failovers = stats.failovers;
+  full.payload_bytes_copied = stats.copied_bytes;
   std::snprintf(full.why, sizeof full.why, "%s", facts.why.c_str());
   full.size = out->size;
   std::memcpy(out, &full, std::min(out->size, sizeof full));

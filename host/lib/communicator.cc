@@ -305,6 +305,19 @@ Status Communicator::take(Request* request) {
   return status;
 }
 
+Status Communicator::register_memory(std::span<std::byte> memory) {
+  if (lane_) return lane_->register_memory(memory);
+  const std::lock_guard lock(mutex_);
+  bool first = false;
+  return registrations_.add(memory, &first);
+}
+
+Status Communicator::deregister_memory(const void* address) {
+  if (lane_) return lane_->deregister_memory(address);
+  const std::lock_guard lock(mutex_);
+  return registrations_.remove(address);
+}
+
 // The sum, average, minimum and maximum of one value are that value.
 Status Communicator::run_alone(const Contract& contract, const void* send, void* recv) {
   {

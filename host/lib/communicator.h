@@ -47,6 +47,10 @@ class Communicator final {
   bool wait(Request* request, TimeNs until) { return !lane_ || lane_->wait(request, until); }
   Status take(Request* request);
 
+  // Memory that operations may use without copies (gatun_register).
+  Status register_memory(std::span<std::byte> memory);
+  Status deregister_memory(const void* address);
+
   void abort_job(const std::string& reason);
   Status failure() const;
 
@@ -93,6 +97,7 @@ class Communicator final {
   mutable std::mutex mutex_;
   RequestPool pool_{0};
   uint64_t operations_ = 0;
+  Registrations registrations_;
   Status failure_;
 };
 

@@ -28,6 +28,7 @@ Datapath::Datapath(Config config, std::vector<std::unique_ptr<Transport>> links)
       trees_(config_.worker.trees),
       records_(record_count(config_.worker)) {
   GATUN_CHECK(config_.trees.size() == config_.worker.trees);
+  lends_ = std::all_of(links_.begin(), links_.end(), [](const auto& link) { return link->caps().lends; });
   if (!config_.retain) return;
   keep_ = std::make_unique<Keep>(config_);
   // Memory that is shared with the switch keeps an answer by itself: its place is taken again only 2W answers later.
@@ -42,6 +43,7 @@ void Datapath::submit(Request* request) {
   record(request->number) = {.number = request->number,
                              .fingerprint = fingerprint(request->contract, request->number),
                              .used = true,
+                             .lent = is_lent(request->operation.source()),
                              .contract = request->contract,
                              .operation = request->operation,
                              .request = request};
@@ -147,7 +149,7 @@ bool Datapath::on_result(const Header& header, const RxPacket& packet, TimeNs no
   if (outcome.verdict != Worker::Verdict::kNews) return outcome.verdict != Worker::Verdict::kForeign;
   const Operation::Piece piece = r.operation.piece(outcome.index);
   if (keep_) retain(header.tree, outcome, packet, piece);
-  if (piece.target) std::memcpy(piece.target, packet.payload + piece.kept_from, piece.kept_bytes);
+  if (piece.target) copy(piece.target, packet.payload + piece.kept_from, piece.kept_bytes);
   if (outcome.op_done && r.request) complete(release(r), {});
   return true;
 }
@@ -258,6 +260,7 @@ void Datapath::encode_chunk(const Worker::Chunk& chunk) {
                 .reduce_op = r.operation.wire_op()};
   if (chunk.repeat) header.flags |= kFlagRepeat;
   packet.peer = path.peer;
+  packet.seen_at = nullptr;
   borrowed = false;
   if (chunk.void_payload || !piece.source) {
     header.flags |= kFlagEmpty;
@@ -267,12 +270,16 @@ void Datapath::encode_chunk(const Worker::Chunk& chunk) {
     header.contributors = 1;
     packet.payload = piece.source;
     packet.payload_bytes = piece.bytes;
-    borrowed = path.arena == nullptr;
+    borrowed = r.lent || path.arena == nullptr;
     if (path.arena) {
       // The place was free: the answer to the chunk W before this one is here, so the switch is done with it.
       std::byte* place = path.arena + size_t{config_.payload_bytes} * (chunk.seq & (config_.worker.window - 1));
-      if (!chunk.repeat) std::memcpy(place, piece.source, piece.bytes);
-      packet.payload = place;
+      if (r.lent) {
+        packet.seen_at = place;
+      } else {
+        if (!chunk.repeat) copy(place, piece.source, piece.bytes);
+        packet.payload = place;
+      }
     }
   }
   encode(header, packet.payload, packet.payload_bytes, config_.checksum, packet.head);

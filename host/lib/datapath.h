@@ -67,6 +67,11 @@ class Datapath {
 
   void complete(Request* request, Status status);  // queues it for poll_completed()
 
+  // Between two turns. Operations whose source lies in lent memory are sent from there, where the transports can.
+  Status lend(std::span<std::byte> memory);
+  // Afterwards nothing reads it. Refused while an operation does that has not ended.
+  Status take_back(std::span<std::byte> memory);
+
   // After the switch's death. Operations are named by their numbers, and must be those of the plan or behind it.
   Holdings freeze();
   // The payload of an answer that is among the last W of its tree. False: it is not (only without Config::retain).
@@ -89,6 +94,8 @@ class Datapath {
   const std::vector<std::unique_ptr<Transport>>& links() const { return links_; }
   const Worker& worker() const { return worker_; }
   bool reliable() const { return config_.worker.reliable; }  // all links are
+  bool frozen() const { return frozen_; }
+  uint64_t copied_bytes() const { return copied_bytes_; }  // of payloads, to and from the tensors and to retain them
   uint64_t dropped() const { return dropped_; }              // packets received and refused
   Status health() const;                                     // of the first link that is not well
   // Since when the switch has been asked on some tree without a word from it; kNever: it has not.
@@ -112,6 +119,7 @@ class Datapath {
     bool used = false;
     bool reported = false;
     bool keeps = false;  // answers in its tensor are retained there
+    bool lent = false;   // its source is sent from where it is
     Contract contract;
     Operation operation;
     Request* request = nullptr;  // null once it has ended
@@ -150,6 +158,8 @@ class Datapath {
   void retain(uint32_t tree, const Worker::Outcome& outcome, const RxPacket& packet, const Operation::Piece& piece);
   void copy_kept(size_t place, const std::byte* payload, uint32_t bytes);
   Request* release(Record& record);
+  bool is_lent(std::span<const std::byte> source) const;
+  void copy(std::byte* to, const std::byte* from, size_t bytes);
   bool on_refused(const Header& header, TimeNs now);
   bool on_status(const Header& header, const RxPacket& packet, TimeNs now);
   bool send(TimeNs now);
@@ -165,13 +175,15 @@ class Datapath {
   std::vector<Batch> batches_;  // per link
   std::vector<TreeState> trees_;
   std::unique_ptr<Keep> keep_;   // with Config::retain
+  bool lends_ = false;           // all links do
+  std::vector<std::span<std::byte>> lent_;
   std::vector<Record> records_;  // a power of two
   std::array<RxPacket, kBurst> received_;
   std::array<Request*, 2 * kOperationsMax> completed_;  // ring
   uint32_t completed_head_ = 0, completed_tail_ = 0;
   std::array<Refusal, kOperationsMax> refused_;  // ring
   uint32_t refused_head_ = 0, refused_tail_ = 0;
-  uint64_t dropped_ = 0;
+  uint64_t dropped_ = 0, copied_bytes_ = 0;
   bool failed_ = false, frozen_ = false;
 };
 

@@ -29,9 +29,9 @@ void Datapath::retain(uint32_t tree, const Worker::Outcome& outcome, const RxPac
 void Datapath::copy_kept(size_t place, const std::byte* payload, uint32_t bytes) {
   // (A test's lossy shared memory hands out copies too.)
   if (keep_->copies.empty()) keep_->copies.resize(keep_->kept.size() * config_.payload_bytes);
-  std::byte* copy = keep_->copies.data() + place * config_.payload_bytes;
-  std::memcpy(copy, payload, bytes);
-  keep_->kept[place] = {.payload = {copy, bytes}};
+  std::byte* at = keep_->copies.data() + place * config_.payload_bytes;
+  copy(at, payload, bytes);
+  keep_->kept[place] = {.payload = {at, bytes}};
 }
 
 // The operation ends here: its request goes back to the caller, and its memory with it. Null: it had ended.
@@ -50,6 +50,8 @@ Holdings Datapath::freeze() {
   frozen_ = true;
   worker_.freeze();
   for (Batch& batch : batches_) batch.count = 0;
+  lent_.clear();
+  for (const auto& link : links_) link->take_all_back();
   return worker_.holdings();
 }
 
@@ -64,7 +66,7 @@ void Datapath::deliver(uint32_t op, uint64_t index, const std::byte* payload) {
   const Record& r = record(op);
   if (!r.request || r.number != op) return;
   const Operation::Piece piece = r.operation.piece(index);
-  if (piece.target) std::memcpy(piece.target, payload + piece.kept_from, piece.kept_bytes);
+  if (piece.target) copy(piece.target, payload + piece.kept_from, piece.kept_bytes);
 }
 
 TimeNs Datapath::unanswered_since() const {

@@ -311,20 +311,36 @@ void Lane::leave() {
 
 Lane::Stats Lane::stats() {
   Lock lock(mutex_);
-  if (driving_ && !off_switch_) {
-    // The driver answers within a turn, or lets go.
-    stats_wanted_ = true;
+  Stats stats;
+  between_turns(lock, [&] { stats = gather_stats(); });
+  return stats;
+}
+
+// Under the mutex, when no turn is under way: by whoever drives, if somebody does. Off the switch, once its path is frozen.
+void Lane::between_turns(Lock& lock, const std::function<void()>& work) {
+  Errand errand{.work = &work};
+  errands_.push_back(&errand);
+  while (!errand.done) {
+    if (off_switch_ ? !path_ || path_->datapath().frozen() : !driving_) {
+      run_errands();
+      break;
+    }
     inbox_.store(true, std::memory_order_relaxed);
     wake();
     ++waiting_;
-    turn_over_.wait(lock, [&] { return !stats_wanted_ || !driving_ || off_switch_; });
+    turn_over_.wait(lock);
     --waiting_;
   }
-  if (stats_wanted_ || !driving_ || off_switch_) stats_ = gather_stats();
-  stats_wanted_ = false;
-  const Stats stats = stats_;
   hand_over(lock);
-  return stats;
+}
+
+void Lane::run_errands() {
+  for (Errand* errand : errands_) {
+    (*errand->work)();
+    errand->done = true;
+  }
+  if (!errands_.empty()) turn_over_.notify_all();
+  errands_.clear();
 }
 
 Lane::Present Lane::present() const {

@@ -11,6 +11,7 @@
 #include <array>
 #include <atomic>
 #include <condition_variable>
+#include <functional>
 #include <mutex>
 #include <span>
 #include <string>
@@ -20,6 +21,7 @@
 #include "host/base/log.h"
 #include "host/base/os.h"
 #include "host/lib/datapath.h"
+#include "host/lib/registrations.h"
 #include "host/lib/request.h"
 #include "host/lib/ring.h"
 #include "host/lib/switch_path.h"
@@ -49,6 +51,7 @@ class Lane final : private SwitchPath::Events, private Mesh::Events {
     uint64_t ring_operations = 0;  // of those, the ones that the ring has done, wholly or in part
     uint64_t failovers = 0;        // from the switch to the ring
     uint64_t ring_bytes = 0;       // sent and received without the switch
+    uint64_t copied_bytes = 0;     // of payloads on the way through the switch
   };
 
   // What gatun_comm_stats says of the present.
@@ -94,6 +97,12 @@ class Lane final : private SwitchPath::Events, private Mesh::Events {
   // A path whose job has started: the ranks go over to it when all have one.
   void offer(std::unique_ptr<SwitchPath> path);
 
+  // Any thread. Memory that the path in use, and later ones, may read without a copy. What that needs is said by the error;
+  // operations work all the same. Waits for a turn to end.
+  Status register_memory(std::span<std::byte> memory);
+  // Afterwards no path reads it.
+  Status deregister_memory(const void* address);
+
   Stats stats();
   Present present() const;
   // Operations taken by start(), and those of them that are done.
@@ -106,6 +115,11 @@ class Lane final : private SwitchPath::Events, private Mesh::Events {
     uint32_t op = 0;
     std::string text;
   };
+  // What another thread than the token's holder wants done with the path, under the mutex.
+  struct Errand {
+    const std::function<void()>* work = nullptr;
+    bool done = false;
+  };
 
   // Calls.
   Status queue(Lock& lock, const Contract& contract, const void* send, void* recv, const Call& call, Request** request);
@@ -114,6 +128,9 @@ class Lane final : private SwitchPath::Events, private Mesh::Events {
   void hand_over(Lock& lock);
   void turn_once(Lock& lock);
   Status start_background(Lock& lock);
+  void between_turns(Lock& lock, const std::function<void()>& work);
+  void run_errands();
+  void lend_all(Lock& lock);
 
   // The token's holder.
   template <typename Until>
@@ -203,8 +220,8 @@ class Lane final : private SwitchPath::Events, private Mesh::Events {
   Note stall_text_;
   Note left_;  // of the ranks that left in order, the one that took part in the fewest operations (op: so many)
   bool any_left_ = false;
-  bool stats_wanted_ = false;
-  Stats stats_;
+  std::vector<Errand*> errands_;
+  Registrations registrations_;
   std::thread thread_;  // background(); started by the first operation that needs it
 
   std::atomic<uint32_t> pending_{0};  // started and not done; changed under the mutex

@@ -150,6 +150,7 @@ void Lane::freeze(Lock& lock) {
   if (agreement_->state() != State::kFreeze) return;  // a rank is lost
   tell_all(agreement_->freeze(path_->datapath().freeze()));
   why_off_ = agreement_->why();
+  turn_over_.notify_all();  // between_turns()
   const uint32_t by = agreement_->by();
   const std::string who = by == config_.rank ? "" : ", says " + ring_->mesh().card(by).text(by);
   log_->warn("the switch is given up: %s%s; operations go on without it (%s)", why_off_.c_str(), who.c_str(),
@@ -243,6 +244,7 @@ void Lane::go_over(Lock& lock) {
   log_->info("operations go through the switch at %s from now on", path_->facts().address.c_str());
   next_check_ = kNever;
   stall_text_ = {};
+  lend_all(lock);
   if (ready_ended_) suspect(lock, "the switch at " + path_->facts().address + " was lost again");
 }
 
@@ -352,6 +354,7 @@ void Lane::end_all_off_switch(Lock& lock) {
     datapath.for_each_live([&](Request* request) { all.push_back(request); });
     for (Request* request : all) datapath.take(request->number);
     datapath.freeze();
+    turn_over_.notify_all();  // between_turns()
   }
   if (announced_) all.push_back(std::exchange(announced_, nullptr));
   while (queue_head_ != queue_tail_) all.push_back(queue_[queue_head_++ % queue_.size()]);

@@ -40,11 +40,7 @@ void Lane::take_inbox() {
   if (queue_head_ != queue_tail_) inbox_.store(true, std::memory_order_relaxed);  // the datapath is full
   if (any_left_) check_left();
   if (!failure_.ok() && !failed_) end_everything(failure_);
-  if (stats_wanted_) {
-    stats_ = gather_stats();
-    stats_wanted_ = false;
-    turn_over_.notify_all();
-  }
+  run_errands();
   if (mismatches_.empty()) return;
   const std::vector<Note> notes = std::move(mismatches_);
   mismatches_.clear();
@@ -219,6 +215,7 @@ Lane::Stats Lane::gather_stats() const {
     stats.resent += datapath.worker().resent();
     stats.marked += datapath.worker().marked();
     stats.dropped += datapath.dropped();
+    stats.copied_bytes += datapath.copied_bytes();
   }
   stats.operations = finished();
   if (ring_) stats.ring_bytes = ring_->mesh().bulk_bytes_sent() + ring_->mesh().bulk_bytes_received();

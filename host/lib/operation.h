@@ -13,6 +13,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "protocols/contract.h"
 
@@ -42,6 +43,8 @@ class Operation {
 
   uint64_t chunks() const { return chunks_; }  // at least 1
   bool empty() const { return segment_bytes_ == 0; }
+  // What this rank adds lies in here.
+  std::span<const std::byte> source() const { return {send_, adds_ ? segment_bytes_ : 0}; }
   Piece piece(uint64_t index) const;  // index < chunks()
   // Elements of a chunk's payload, as piece() says.
   uint32_t piece_elems(uint64_t index) const;

@@ -37,7 +37,7 @@ class DpdkDevice {
   virtual Result<std::unique_ptr<Transport>> make_link(const Endpoint& peer, uint32_t buffers, TimeNs deadline) = 0;
 };
 
-inline constexpr uint32_t kDpdkModuleVersion = 2;
+inline constexpr uint32_t kDpdkModuleVersion = 3;
 inline constexpr const char* kDpdkModuleEntry = "gatun_dpdk_module";
 
 struct DpdkModule {

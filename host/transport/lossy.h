@@ -43,6 +43,9 @@ class Lossy final : public Transport {
   void release(std::span<const BufferId> buffers) override;
   int send(std::span<const TxPacket> packets) override;
   std::span<std::byte> arena(PeerId peer) override { return inner_->arena(peer); }
+  Status lend(std::span<std::byte> memory) override { return inner_->lend(memory); }
+  Status take_back(std::span<std::byte> memory) override { return inner_->take_back(memory); }
+  void take_all_back() override { inner_->take_all_back(); }
   PeerId adopt(const RxPacket& packet) override { return inner_->adopt(packet); }
   void forget(PeerId peer) override { inner_->forget(peer); }
   bool prepare_wait() override;

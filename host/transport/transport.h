@@ -28,6 +28,7 @@ struct TransportCaps {
   uint32_t receive_bytes = 0;        // bytes of packets the receiving side can hold unread; 0 = no such limit
   uint32_t buffers = 0;              // packets that can be held unreleased before more are dropped; 0 = no such limit
   std::vector<int> cores = {};       // near its device (placement.h); empty = anywhere
+  bool lends = false;                // lend() spares copies
 };
 
 struct TransportStats {
@@ -77,6 +78,14 @@ class Transport {
 
   // Memory in which this peer sees payloads without a copy; empty where every payload is copied or gathered anyway.
   virtual std::span<std::byte> arena(PeerId) { return {}; }
+
+  // With caps().lends: payloads in this memory (TxPacket::seen_at) are sent from where they are, and read until take_back()
+  // returns: whatever was sent, the memory may be freed then. A packet that still names it is sent by a copy. Both are for
+  // moments of calm: they may make system calls, allocate, and wait for half a second.
+  virtual Status lend(std::span<std::byte>) { return {}; }
+  virtual Status take_back(std::span<std::byte>) { return {}; }
+  // Of all memory, for good: nothing is sent any more.
+  virtual void take_all_back() {}
 
   // The source of a packet of the latest burst becomes a peer, or is one already. kNoPeer when the table is full. forget()
   // takes any number, also twice.

@@ -10,6 +10,9 @@
 // so; others go through a few copy cells. The ring is as long as what the protocol has in flight, and its progress is
 // written back to the sender; receives are posted to one shared queue per hub and name the queue pair only.
 //
+// A worker's payload may also lie in memory that was lent to its link (Transport::lend): it is written from there to where
+// its place in the arena has its mirror, and the arena is not touched.
+//
 // The code behind these classes needs libibverbs and is a module of its own (verbs_module.cc). What a peer writes is
 // believed as little as in shm: see shm_ring.h. A job has its own protection domain, so no peer reaches another job's
 // memory.
@@ -105,7 +108,7 @@ Result<VerbsDevices> open_verbs();
 Result<VerbsDevice*> find_verbs(const VerbsDevices& devices, const VerbsGid& gid);
 
 // What libgatun_verbs.so gives (host/base/module.h).
-inline constexpr uint32_t kVerbsModuleVersion = 2;
+inline constexpr uint32_t kVerbsModuleVersion = 3;
 inline constexpr const char* kVerbsModuleEntry = "gatun_verbs_module";
 struct VerbsModule {
   uint32_t version;

@@ -4,7 +4,9 @@
 #include <sys/resource.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
+#include <fstream>
 
 namespace gatun {
 namespace {
@@ -33,12 +35,24 @@ const char* type_name(uint32_t type) {
   return "unknown type";
 }
 
-std::string locked_memory_limit() {
+// What this process has locked so far; 0 where the kernel does not say.
+uint64_t locked_kib() {
+  std::ifstream status("/proc/self/status");
+  uint64_t kib = 0;
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with("VmLck:") || line.starts_with("VmPin:")) kib += std::strtoull(line.c_str() + 6, nullptr, 10);
+  }
+  return kib;
+}
+
+std::string locked_memory_limit(uint64_t more_kib, const char* otherwise) {
   rlimit limit{};
   if (::getrlimit(RLIMIT_MEMLOCK, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return "";
-  return "; this process may lock " + std::to_string(limit.rlim_cur >> 10) +
-         " KiB of memory: raise the limit (ulimit -l unlimited; LimitMEMLOCK=infinity in a systemd unit; memlock in "
-         "/etc/security/limits.conf), or lower the settings window and payload";
+  return "; this process may lock " + std::to_string(limit.rlim_cur >> 10) + " KiB of memory and needs " +
+         std::to_string(locked_kib() + more_kib) +
+         " KiB: raise the limit (ulimit -l unlimited; LimitMEMLOCK=infinity in a systemd unit; memlock in "
+         "/etc/security/limits.conf), or " +
+         otherwise;
 }
 
 }  // namespace
@@ -127,15 +141,15 @@ Result<VerbsDomain> OpenDevice::make_domain() const {
   return domain;
 }
 
-Result<VerbsKey> OpenDevice::make_key(ibv_pd* domain, std::span<std::byte> memory, bool remote) const {
-  const int access = remote ? IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE : 0;
+Result<VerbsKey> OpenDevice::make_key(ibv_pd* domain, std::span<std::byte> memory, int access, const char* otherwise) const {
   VerbsKey key(::ibv_reg_mr(domain, memory.data(), memory.size(), access));
   if (key != nullptr) return key;
   const int error = errno;
-  const std::string what = "register " + std::to_string((memory.size() + 1023) >> 10) + " KiB of memory";
+  const uint64_t kib = (memory.size() + 1023) >> 10;
+  const std::string what = "register " + std::to_string(kib) + " KiB of memory";
   const bool limited = error == ENOMEM || error == EAGAIN || error == EPERM;
-  return Status(Code::kSystem,
-                std::string(verbs_error(*this, what, error).message()) + (limited ? locked_memory_limit() : ""));
+  return Status(Code::kSystem, std::string(verbs_error(*this, what, error).message()) +
+                                   (limited ? locked_memory_limit(kib, otherwise) : ""));
 }
 
 std::string OpenDevice::events() {

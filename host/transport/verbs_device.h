@@ -57,8 +57,8 @@ class OpenDevice {
   std::string describe() const;  // ports and table, for people
 
   Result<VerbsDomain> make_domain() const;
-  // With remote: peers that have the key may write there.
-  Result<VerbsKey> make_key(ibv_pd* domain, std::span<std::byte> memory, bool remote) const;
+  // access: IBV_ACCESS_*. otherwise: what helps beside a higher limit on locked memory.
+  Result<VerbsKey> make_key(ibv_pd* domain, std::span<std::byte> memory, int access, const char* otherwise) const;
 
   // What the device has said of its ports, in words; "" if nothing. Does not block.
   std::string events();

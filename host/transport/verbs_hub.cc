@@ -24,7 +24,7 @@ Result<std::shared_ptr<QueueGroup>> QueueGroup::make(std::shared_ptr<OpenDevice>
   auto group = std::make_shared<QueueGroup>();
   Result<VerbsDomain> domain = device->make_domain();
   if (!domain.ok()) return domain.status();
-  Result<VerbsKey> key = device->make_key(domain->get(), results, false);
+  Result<VerbsKey> key = device->make_key(domain->get(), results, 0, "lower the settings window and payload");
   if (!key.ok()) return key.status();
   group->device_ = std::move(device);
   group->domain_ = std::move(domain.value());
@@ -183,7 +183,8 @@ TransportCaps QueueLink::caps() const {
           .reliable = true,
           .intact = true,
           .payload_bytes_max = queue_->shape().payload_bytes,
-          .cores = device_->cores()};
+          .cores = device_->cores(),
+          .lends = queue_->lends()};
 }
 
 int QueueLink::receive(std::span<RxPacket> out) {

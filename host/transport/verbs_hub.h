@@ -84,6 +84,9 @@ class QueueLink final : public VerbsLink {
   void release(std::span<const BufferId> buffers) override { release_to(*pool_, buffers); }
   int send(std::span<const TxPacket> packets) override;
   std::span<std::byte> arena(PeerId) override { return queue_->tx_arena(); }
+  Status lend(std::span<std::byte> memory) override { return queue_->lend(memory); }
+  Status take_back(std::span<std::byte> memory) override { return queue_->take_back(memory); }
+  void take_all_back() override { queue_->take_all_back(); }
   PeerId adopt(const RxPacket&) override { return 0; }
   void forget(PeerId) override {}
   bool prepare_wait() override { return inbox_->prepare_wait(); }

@@ -69,7 +69,9 @@ Result<std::unique_ptr<VerbsQueue>> VerbsQueue::make(const Config& config) {
   Result<VerbsMemory> memory = VerbsMemory::make(queue->layout_.end);
   if (!memory.ok()) return memory.status();
   queue->memory_ = std::move(memory.value());
-  Result<VerbsKey> key = config.device->make_key(config.domain, queue->memory_.bytes(), true);
+  Result<VerbsKey> key =
+      config.device->make_key(config.domain, queue->memory_.bytes(), IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE,
+                              "lower the settings window and payload");
   if (!key.ok()) return key.status();
   queue->key_ = std::move(key.value());
   queue->first_packet_ = static_cast<uint32_t>(random_u64()) & kFirstPacketMask;
@@ -188,32 +190,35 @@ Status VerbsQueue::move_to(ibv_qp_state state, const VerbsCard& peer) {
 bool VerbsQueue::push(const TxPacket& packet) {
   if (batched_ + 2 > kBatch) flush();
   if (!has_room(batched_ + 2)) return false;
+  Lent* lent = packet.seen_at ? lent_at(packet.payload, packet.payload_bytes) : nullptr;
+  const std::byte* seen_at = lent ? packet.seen_at : packet.payload;
   ShmPlace place;
   if (packet.payload_bytes > 0) place.kind = ShmPlaceKind::kCell;
   const std::span<std::byte> arena = config_.daemon ? results_ : tx_arena_;
-  const auto begin = reinterpret_cast<uintptr_t>(arena.data()), at = reinterpret_cast<uintptr_t>(packet.payload);
-  if (packet.payload_bytes > 0 && at >= begin && at - begin < arena.size() &&
-      packet.payload_bytes <= arena.size() - (at - begin)) {
-    place = {config_.daemon ? ShmPlaceKind::kResults : ShmPlaceKind::kTxArena, at - begin};
+  if (packet.payload_bytes > 0 && holds(arena, seen_at, packet.payload_bytes)) {
+    place = {config_.daemon ? ShmPlaceKind::kResults : ShmPlaceKind::kTxArena,
+             static_cast<uint64_t>(seen_at - arena.data())};
   }
   if (!out_.push(packet, place)) return false;
   const ShmSlot& slot = out_.last();
-  write_payload(slot.descriptor);
+  write_payload(slot.descriptor, packet.payload, lent);
   const auto* from = reinterpret_cast<const std::byte*>(&slot);
   const uint64_t offset = static_cast<uint64_t>(from - (memory_.bytes().data() + layout_.slots_out));
   write(from, sizeof slot, key_->lkey, layout_.slots_in + offset, true);
   return true;
 }
 
-void VerbsQueue::write_payload(const ShmDescriptor& descriptor) {
+void VerbsQueue::write_payload(const ShmDescriptor& descriptor, const std::byte* payload, Lent* lent) {
   if (descriptor.payload_bytes == 0) return;
   const std::byte* base = memory_.bytes().data();
   const uint64_t offset = descriptor.offset;
   switch (static_cast<ShmPlaceKind>(descriptor.kind)) {
     case ShmPlaceKind::kTxArena:
-      return write(base + layout_.tx + offset, descriptor.payload_bytes, key_->lkey, layout_.tx + offset, false);
+      write(payload, descriptor.payload_bytes, lent ? lent->key->lkey : key_->lkey, layout_.tx + offset, false);
+      if (lent) lent->last_work = posted_ + batched_;
+      return;
     case ShmPlaceKind::kResults:
-      return write(results_.data() + offset, descriptor.payload_bytes, config_.results_key, layout_.results + offset, false);
+      return write(payload, descriptor.payload_bytes, config_.results_key, layout_.results + offset, false);
     case ShmPlaceKind::kCell: {
       const uint64_t cell = offset * config_.shape.payload_bytes;
       return write(base + layout_.cells_out + cell, descriptor.payload_bytes, key_->lkey, layout_.cells_in + cell, false);
@@ -222,7 +227,7 @@ void VerbsQueue::write_payload(const ShmDescriptor& descriptor) {
   }
 }
 
-void VerbsQueue::write(const std::byte* from, uint32_t bytes, uint32_t key, uint64_t to, bool announce) {
+void VerbsQueue::write(const std::byte* from, uint32_t bytes, uint32_t key, uint64_t to, bool announce, bool ask) {
   ibv_sge& piece = pieces_[batched_];
   ibv_send_wr& work = works_[batched_++];
   piece = {.addr = reinterpret_cast<uint64_t>(from), .length = bytes, .lkey = key};
@@ -236,7 +241,7 @@ void VerbsQueue::write(const std::byte* from, uint32_t bytes, uint32_t key, uint
   // A completion now and then says how much of the queue is free again.
   const uint64_t number = posted_ + batched_;
   work.wr_id = number;
-  if (number - asked_ >= std::max(1u, depth_ / 4)) {
+  if (ask || number - asked_ >= std::max(1u, depth_ / 4)) {
     asked_ = number;
     work.send_flags |= IBV_SEND_SIGNALED;
   }

@@ -6,6 +6,9 @@
 // worker's contributions to their mirror at the daemon, the daemon's results, which lie in its group's memory, to their
 // mirror at the worker. Rings and cells are those of shm (shm_ring.h); the other end's progress comes by RDMA write too.
 //
+// Lent memory is read by the card only: requests name it until they are complete, so it is taken back behind the last of
+// them, or behind the end of the queue pair.
+//
 // An error of the queue pair is final: alive() is then false, nothing may be pushed, and failure() says why.
 //
 // Threads: made and connected by one, then used by the thread of the hub or link that holds it.
@@ -14,6 +17,7 @@
 #include <array>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "host/transport/ring_packet.h"
 #include "host/transport/verbs_device.h"
@@ -75,8 +79,19 @@ class VerbsQueue {
   // Lets the other end know how far pop() came, if it may need that.
   void tell_progress();
 
+  // As in Transport; the worker's end.
+  static bool lends();  // this kernel keeps pages that the card reads at their place when the process forks (Linux 5.12)
+  Status lend(std::span<std::byte> memory);
+  Status take_back(std::span<std::byte> memory);
+  void take_all_back();
+
  private:
   static constexpr uint32_t kBatch = 2 * kBurst + 2;
+  struct Lent {
+    std::span<std::byte> memory;
+    VerbsKey key;
+    uint64_t last_work = 0;  // that reads it
+  };
   struct Layout {
     uint64_t progress_out, progress_in, slots_out, slots_in, cells_out, cells_in, tx, results, end;
   };
@@ -89,14 +104,24 @@ class VerbsQueue {
   bool has_room(uint32_t works);
   void reap();
   void fail(const std::string& why);
-  void write(const std::byte* from, uint32_t bytes, uint32_t key, uint64_t to, bool announce);
-  void write_payload(const ShmDescriptor& descriptor);
+  void write(const std::byte* from, uint32_t bytes, uint32_t key, uint64_t to, bool announce, bool ask = false);
+  void write_payload(const ShmDescriptor& descriptor, const std::byte* payload, Lent* lent);
+  Lent* lent_at(const std::byte* payload, uint32_t bytes);
+  static bool holds(std::span<const std::byte> memory, const std::byte* at, uint64_t bytes) {
+    const uintptr_t offset = reinterpret_cast<uintptr_t>(at) - reinterpret_cast<uintptr_t>(memory.data());
+    return offset < memory.size() && bytes <= memory.size() - offset;
+  }
+  bool wait_for(uint64_t works, TimeNs patience);
+  Status release(Lent& lent);
+  void end();
 
   Config config_;
   VerbsAddress address_;
   Layout layout_{};
   VerbsMemory memory_;
   VerbsKey key_;
+  std::vector<Lent> lent_;
+  size_t latest_lent_ = 0;  // where the latest payload was found
   VerbsCompletions sent_;
   VerbsPair pair_;
   uint32_t depth_ = 0;         // of the send queue

@@ -114,6 +114,7 @@ typedef struct {
   uint64_t ring_bytes;         /* sent and received without the switch */
   uint64_t failovers;          /* how often the switch was given up */
   char why[256];               /* operations do not go through a switch now; "" when they do */
+  uint64_t payload_bytes_copied; /* by this library on the way to and from the switch */
 } gatun_stats_t;
 
 GATUN_API int gatun_version(int* version); /* major * 10000 + minor * 100 + patch */
@@ -132,6 +133,13 @@ GATUN_API int gatun_comm_abort(gatun_comm_t comm);
 /* 0 while healthy, else the error that finished the communicator. */
 GATUN_API int gatun_comm_async_error(gatun_comm_t comm);
 GATUN_API int gatun_comm_stats(gatun_comm_t comm, gatun_stats_t* stats);
+
+/* Operations whose send buffer lies in this memory are sent without a copy where the transport can (verbs); elsewhere this
+ * changes nothing. Equal ranges are counted. The memory may be freed, or given other pages in any way, only after as many
+ * calls of gatun_deregister(), which is refused while an operation reads it, or after gatun_comm_destroy(). After an error,
+ * such as a limit on locked memory, which the sentence names, operations on the memory work all the same. */
+GATUN_API int gatun_register(gatun_comm_t comm, void* address, size_t bytes);
+GATUN_API int gatun_deregister(gatun_comm_t comm, const void* address);
 
 /* Blocking. recv of reduce_scatter has recv_count elements and send nranks times that; allgather is its mirror. */
 GATUN_API int gatun_allreduce(const void* send, void* recv, size_t count, gatun_type_t type, gatun_op_t op,

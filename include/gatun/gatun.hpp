@@ -93,7 +93,30 @@ class Request {
   gatun_comm_t comm_ = nullptr;
 };
 
-// One rank of a job. Any thread may call. Requests must not outlive it.
+// Memory that is registered as long as this lives.
+class Registration {
+ public:
+  Registration() = default;
+  Registration(gatun_comm_t comm, void* address, size_t bytes) : comm_(comm), address_(address) {
+    const int code = gatun_register(comm, address, bytes);
+    if (code != GATUN_SUCCESS) throw Error(code, gatun_last_error(comm));
+  }
+  Registration(Registration&& other) noexcept : comm_(other.comm_), address_(std::exchange(other.address_, nullptr)) {}
+  Registration& operator=(Registration&& other) noexcept {
+    std::swap(comm_, other.comm_);
+    std::swap(address_, other.address_);
+    return *this;
+  }
+  ~Registration() {
+    if (address_) gatun_deregister(comm_, address_);
+  }
+
+ private:
+  gatun_comm_t comm_ = nullptr;
+  void* address_ = nullptr;
+};
+
+// One rank of a job. Any thread may call. Requests and registrations must not outlive it.
 class Communicator {
  public:
   // Joins; returns when all ranks have.
@@ -134,6 +157,9 @@ class Communicator {
   }
   void abort_job() { check(gatun_comm_abort(handle_)); }
   int async_error() const noexcept { return gatun_comm_async_error(handle_); }
+
+  // Operations on this memory go without copies where the transport can; see gatun_register().
+  [[nodiscard]] Registration register_memory(void* address, size_t bytes) { return Registration(handle_, address, bytes); }
 
   // Blocking.
   template <typename T>

@@ -20,7 +20,9 @@ SWITCH = "10.77.0.1"
 PORT = 7117
 RANKS = 3
 LIMIT_S = 60  # the machine is slow
-NO_LOCK = ("setpriv", "--bounding-set=-ipc_lock", "--inh-caps=-ipc_lock", "sh", "-c", 'ulimit -l 64; exec "$@"', "sh")
+def limited_to(kib):
+    """Before a command: it may lock so much memory."""
+    return ["setpriv", "--bounding-set=-ipc_lock", "--inh-caps=-ipc_lock", "sh", "-c", f'ulimit -l {kib}; exec "$@"', "sh"]
 
 
 def run(command):
@@ -47,14 +49,14 @@ def serve(*flags):
 class Ranks:
     """Ranks that sum without end until stop()."""
 
-    def __init__(self, prefix=(), **settings):
+    def __init__(self, mode="", prefix=(), **settings):
         self.folder = tempfile.TemporaryDirectory(prefix="ranks")
         self.processes = []
         for rank in range(RANKS):
             with open(f"{self.folder.name}/log.{rank}", "wb") as log:
                 settings = {"GATUN_ADDRESS": SWITCH, "GATUN_TRANSPORT": "verbs", **settings}
                 self.processes.append(subprocess.Popen(
-                    [*prefix, sys.executable, str(RANK), LIBRARY, str(rank), str(RANKS), self.folder.name],
+                    [*prefix, sys.executable, str(RANK), LIBRARY, str(rank), str(RANKS), self.folder.name, mode],
                     stderr=log, env=environment(**settings)))
 
     def __enter__(self):
@@ -71,8 +73,13 @@ class Ranks:
 
     def state(self, rank):
         path = pathlib.Path(f"{self.folder.name}/state.{rank}")
-        number, way, failovers, *why = path.read_text(encoding="utf-8").split(" ", 3) if path.exists() else ("-1", "", "0")
-        return int(number), way, int(failovers), "".join(why)
+        text = path.read_text(encoding="utf-8") if path.exists() else "-1  0 0 "
+        number, way, failovers, copies, why = text.split(" ", 4)
+        return int(number), way, int(failovers), float(copies), why
+
+    def copies(self):
+        """How often each byte of the tensor was copied in the latest sum, on all ranks."""
+        return {self.state(rank)[3] for rank in range(RANKS)}
 
     def must_live(self):
         for rank, process in enumerate(self.processes):
@@ -125,6 +132,38 @@ class Sums(unittest.TestCase):
             self.assertTrue(daemon.alive())
 
 
+class Registered(unittest.TestCase):
+    """The switch's side needs no copy at all; a rank's needs one each way, and none on the way out of registered memory."""
+
+    def test_registered__is_sent_from_where_it_is(self):
+        with serve() as daemon:
+            for mode, copies in (("", 2), ("registered", 1)):
+                with Ranks(mode) as ranks:
+                    ranks.go_by("verbs")
+                    self.assertEqual(ranks.copies(), {copies})
+                    ranks.stop()
+            self.assertEqual(daemon.counters()["invalid"], 0)
+
+    def test_registered__again_when_the_switch_is_back(self):
+        with serve() as daemon, Ranks("registered") as ranks:
+            ranks.go_by("verbs")
+            daemon.process.send_signal(signal.SIGKILL)
+            ranks.go_by("ring")
+            with serve():
+                ranks.go_by("verbs")
+                self.assertEqual(ranks.copies(), {1})
+                ranks.stop()
+
+    def test_registered__more_than_may_be_locked(self):
+        with serve(), Ranks("too-much", prefix=limited_to(65536)) as ranks:
+            ranks.go_by("verbs")
+            self.assertEqual(ranks.copies(), {1})
+            ranks.stop()
+            for rank in range(RANKS):
+                self.assertRegex(ranks.log(rank), "gatun_register: cannot register 1048576 KiB of memory on rxe1: .*; this "
+                                 "process may lock 65536 KiB of memory and needs 10[56][0-9]{4} KiB: raise the limit")
+
+
 class Info(unittest.TestCase):
     def test_info__lists_the_devices_with_their_addresses(self):
         listed = info()
@@ -168,11 +207,11 @@ class Doctor(unittest.TestCase):
             self.assertIn(device, text)
 
     def test_doctor__low_memlock(self):
-        found, code = self.doctor(*NO_LOCK)
+        found, code = self.doctor(*limited_to(64))
         self.assertEqual((code, found["locked memory"][0]), (1, "missing"))
         self.assertIn("at most 64 KiB", found["locked memory"][1])
         with serve():
-            self.assertNotIn("data path", self.doctor(*NO_LOCK)[0])
+            self.assertNotIn("data path", self.doctor(*limited_to(64))[0])
 
 
 class Faults(unittest.TestCase):
@@ -240,7 +279,7 @@ class Faults(unittest.TestCase):
             self.assertTrue(daemon.alive())
 
     def test_memlock__low_limit_is_named_and_the_ranks_go_on(self):
-        with serve(), Ranks(prefix=NO_LOCK) as ranks:
+        with serve(), Ranks(prefix=limited_to(64)) as ranks:
             ranks.go_by("ring")
             self.assertTrue(any("may lock 64 KiB of memory" in ranks.log(rank) for rank in range(RANKS)), ranks.log(0))
             ranks.stop()

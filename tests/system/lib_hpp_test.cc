@@ -49,6 +49,18 @@ TEST_CASE("hpp__requests_are_futures", "[lib][system]") {
   communicator.ibarrier({.tag = 7, .timeout = std::chrono::milliseconds(5)}).wait();
 }
 
+TEST_CASE("hpp__memory_is_registered_as_long_as_its_owner_lives", "[lib][system]") {
+  gatun::Communicator communicator(1, 0);
+  std::vector<float> data(4);
+  {
+    gatun::Registration first = communicator.register_memory(data.data(), 16);
+    gatun::Registration moved = std::move(first);
+    CHECK(gatun_deregister(communicator.handle(), data.data() + 1) == GATUN_INVALID_ARGUMENT);
+    CHECK_THROWS_AS(communicator.register_memory(data.data(), 8), gatun::Error);
+  }
+  CHECK(gatun_deregister(communicator.handle(), data.data()) == GATUN_INVALID_ARGUMENT);
+}
+
 TEST_CASE("hpp__errors_carry_code_and_sentence", "[lib][system]") {
   try {
     gatun::Communicator communicator(4, 9);

@@ -47,7 +47,10 @@ struct Rig {
 
   // Until nothing is sent any more.
   void echo_all() {
-    for (TimeNs now = kNow; datapath->pass(now); ++now) echo();
+    TimeNs now = kNow;
+    do {
+      echo();
+    } while (datapath->pass(now++));
   }
   // Answers what was sent with its own payload.
   void echo() {

@@ -19,6 +19,8 @@ class FakeLink final : public Transport {
   struct Packet {
     Header header;
     std::vector<std::byte> payload;
+    const std::byte* at = nullptr;       // where it lay
+    const std::byte* seen_at = nullptr;  // TxPacket's
   };
 
   explicit FakeLink(bool reliable = true, size_t arena_bytes = 0)
@@ -27,6 +29,10 @@ class FakeLink final : public Transport {
   std::deque<Packet> sent;
   int room = 1 << 30;  // packets that send() still takes
   std::vector<int> cores;
+  bool lends = false;
+  std::vector<std::span<std::byte>> lent;
+  Status lend_status;  // what lend() says
+  int taken_all_back = 0;
 
   void push(const Header& header, std::vector<std::byte> payload, bool damaged = false, PeerId peer = 0) {
     Stored& stored = received_.emplace_back();
@@ -46,7 +52,7 @@ class FakeLink final : public Transport {
   }
 
   TransportCaps caps() const override {
-    return {.name = "fake", .reliable = reliable_, .payload_bytes_max = 65536, .cores = cores};
+    return {.name = "fake", .reliable = reliable_, .payload_bytes_max = 65536, .cores = cores, .lends = lends};
   }
   int receive(std::span<RxPacket> out) override {
     delivered_.clear();
@@ -74,12 +80,23 @@ class FakeLink final : public Transport {
       --room;
       ++taken;
       Packet& copy = sent.emplace_back();
+      copy.at = packet.payload;
+      copy.seen_at = packet.seen_at;
       copy.payload.assign(packet.payload, packet.payload + packet.payload_bytes);
       decode(packet.head, packet.payload, packet.payload_bytes, !reliable_, &copy.header);
     }
     return taken;
   }
   std::span<std::byte> arena(PeerId) override { return arena_; }
+  Status lend(std::span<std::byte> memory) override {
+    if (lend_status.ok()) lent.push_back(memory);
+    return lend_status;
+  }
+  Status take_back(std::span<std::byte> memory) override {
+    std::erase_if(lent, [&](std::span<std::byte> one) { return one.data() == memory.data(); });
+    return {};
+  }
+  void take_all_back() override { ++taken_all_back; }
   PeerId adopt(const RxPacket&) override { return 0; }
   void forget(PeerId) override {}
   bool prepare_wait() override { return received_.empty(); }

@@ -89,6 +89,7 @@ double Bench::sum(double value) {
 }
 
 void Bench::run() {
+  if (options_.registered) require(workload_.enroll(comm_));
   for (int cycle = 0; options_.cycles == 0 || cycle < options_.cycles; ++cycle) {
     for (const gatun_type_t type : options_.types) {
       for (const gatun_op_t op : options_.ops) {

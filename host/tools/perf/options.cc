@@ -8,8 +8,8 @@
 #include <string_view>
 
 #include "host/base/settings.h"
-#include "host/tools/settings_flags.h"
 #include "host/tools/perf/numbers.h"
+#include "host/tools/settings_flags.h"
 
 namespace gatun::perf {
 namespace {
@@ -21,14 +21,13 @@ constexpr const char* kPeers[] = {"gloo", "mpi", "mpi-tcp", "mpi-shm"};
 struct Texts {
   std::string bytes_min = "32M", bytes_max = "32M", step_bytes = "1M";
   std::string op = "sum", type = "float", root = "0", collective = "allreduce";
-  int threads = 1, ranks = 1, average = 1, blocking = 0, parallel_init = 0;
+  int threads = 1, ranks = 1, average = 1, blocking = 0, parallel_init = 0, registered = 0;
   std::vector<std::string> peers;
-  int gpu_only[5] = {};  // of kGpuOnly
+  int gpu_only[4] = {};  // of kGpuOnly
 };
 
 // Flags of nccl-tests that only a GPU can serve.
-constexpr const char* kGpuOnly[5] = {"-y,--stream_null", "-G,--cudagraph", "-R,--local_register",
-                                     "-D,--device_implementation", "-M,--memory"};
+constexpr const char* kGpuOnly[4] = {"-y,--stream_null", "-G,--cudagraph", "-D,--device_implementation", "-M,--memory"};
 
 void add_nccl_flags(CLI::App& app, Options& options, Texts& texts) {
   app.add_option("-t,--nthreads", texts.threads, "Multiplies -g (a rank is a process here)")->check(CLI::Range(1, 64));
@@ -63,7 +62,9 @@ void add_nccl_flags(CLI::App& app, Options& options, Texts& texts) {
       ->capture_default_str();
   app.add_option("-u,--unalign", options.unalign, "Index of the first element in its buffer")->check(CLI::Range(0, 4096));
   app.add_option("-p,--parallel_init", texts.parallel_init, "No effect: ranks always start in parallel");
-  for (int i = 0; i < 5; ++i) app.add_option(kGpuOnly[i], texts.gpu_only[i])->group("");
+  app.add_option("-R,--local_register", texts.registered, "1: the buffers are registered (gatun_register)")
+      ->check(CLI::Range(0, 1));
+  for (int i = 0; i < 4; ++i) app.add_option(kGpuOnly[i], texts.gpu_only[i])->group("");
 }
 
 void add_own_flags(CLI::App& app, Options& options, Texts& texts) {
@@ -220,12 +221,13 @@ int parse_options(const std::vector<std::string>& arguments, Options* options) {
   options->average = static_cast<Average>(texts.average);
   options->average_given = app.count("--average") > 0;
   options->blocking = texts.blocking != 0;
+  options->registered = texts.registered != 0;
 
   error = take_sizes(texts, *options);
   if (error.empty()) error = take_kinds(texts, *options);
   if (error.empty()) error = take_peers(texts, *options);
   if (error.empty() && options->local_ranks > 64) error = "-t times -g is more than 64 local ranks";
-  for (int i = 0; i < 5 && error.empty(); ++i) {
+  for (int i = 0; i < 4 && error.empty(); ++i) {
     if (texts.gpu_only[i] != 0) error = std::string(kGpuOnly[i]) + " needs a GPU: only 0 is possible here";
   }
   if (error.empty()) return -1;

@@ -31,6 +31,7 @@ struct Options {
   int cycles = 1;     // 0: for ever
   int check_iters = 1;
   bool blocking = false;
+  bool registered = false;  // the buffers are
   bool report_cpu = false, report_timestamps = false;
   Average average = Average::kMean;
   bool average_given = false;

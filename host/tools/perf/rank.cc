@@ -127,7 +127,10 @@ int Rank::run() {
   Bench(options_, *group_, comm_, peers_, report.get()).run();
   int code = 0;
   if (report != nullptr) {
-    require(report->end());
+    gatun_stats_t stats{};
+    stats.size = sizeof(stats);
+    gatun_comm_stats(comm_, &stats);
+    require(report->end(stats));
     code = report->wrong() > 0 ? 1 : 0;
   }
   require(group_->barrier());

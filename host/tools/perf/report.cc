@@ -19,6 +19,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+constexpr uint64_t kPacketHeaderBytes = 32;  // Gatun's own, in gatun_stats_t's bytes on the wire
+
 double quantile(std::vector<double> values, double q) {
   if (values.empty()) return 0;
   std::sort(values.begin(), values.end());
@@ -294,15 +296,20 @@ void Report::comparison(const Shape& shape, const Timing& ours, const std::vecto
   line(text);
 }
 
-std::string Report::end() {
+std::string Report::end(const gatun_stats_t& stats) {
   State& s = *state_;
+  const uint64_t packets = stats.packets_sent + stats.packets_received;
+  const uint64_t carried = stats.wire_bytes_sent + stats.wire_bytes_received - packets * kPacketHeaderBytes;
+  const double copies = carried > 0 ? static_cast<double>(stats.payload_bytes_copied) / static_cast<double>(carried) : 0;
   const double bus = s.bus_values > 0 ? s.bus_total / s.bus_values : 0;
   line(fmt::format("# {:<20} : {} {}", "Out of bounds values", s.wrong, s.wrong == 0 ? "OK" : "FAILED"));
   line(fmt::format("# {:<20} : {:.6g} ", "Avg bus bandwidth", bus));
+  line(fmt::format("# {:<20} : {:.2f} (of what the library sent and received)", "Copies per byte", copies));
   line("#");
   line(fmt::format("# Collective test concluded: {}", name(s.options.collective)));
   s.json["out_of_bounds"] = Json{{"count", s.wrong}, {"okay", s.wrong == 0}};
   s.json["average_bus_bandwidth"] = Json{{"bandwidth", bus}};
+  s.json["copies_per_byte"] = copies;
   if (std::isfinite(s.worst_ratio)) {
     s.json["worst_ratio"] = Json{{"ratio", s.worst_ratio}, {"row", s.worst_row}};
     line(fmt::format("worst ratio: {:.2f} ({})", s.worst_ratio, s.worst_row));

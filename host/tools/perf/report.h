@@ -56,8 +56,8 @@ class Report {
   // ours first; one entry per peer, each the best of its variants (all_peers has every variant, for JSON).
   void comparison(const Shape& shape, const Timing& ours, const std::vector<Contestant>& best,
                   const std::vector<Contestant>& all);
-  // Prints the summary and writes the JSON file. "" or why the file could not be written.
-  std::string end();
+  // Prints the summary and writes the JSON file; stats: of this rank, over all. "" or why the file could not be written.
+  std::string end(const gatun_stats_t& stats);
   uint64_t wrong() const;
 
  private:

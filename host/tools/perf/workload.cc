@@ -79,6 +79,24 @@ Workload::Workload(uint64_t bytes_max, int slices, int unalign_elems)
       first_(stride_bytes_ * static_cast<size_t>(slices), static_cast<size_t>(unalign_elems) * 8),
       second_(stride_bytes_ * static_cast<size_t>(slices), static_cast<size_t>(unalign_elems) * 8) {}
 
+Workload::~Workload() {
+  if (enrolled_at_ == nullptr) return;
+  gatun_deregister(enrolled_at_, first_.data());
+  gatun_deregister(enrolled_at_, second_.data());
+}
+
+std::string Workload::enroll(gatun_comm_t comm) {
+  const size_t bytes = stride_bytes_ * static_cast<size_t>(slices_);
+  if (gatun_register(comm, first_.data(), bytes) != GATUN_SUCCESS) return gatun_last_error(comm);
+  if (gatun_register(comm, second_.data(), bytes) != GATUN_SUCCESS) {
+    const std::string error = gatun_last_error(comm);
+    gatun_deregister(comm, first_.data());
+    return error;
+  }
+  enrolled_at_ = comm;
+  return "";
+}
+
 void Workload::set_shape(const Shape& shape, bool in_place) {
   shape_ = shape;
   in_place_ = in_place;

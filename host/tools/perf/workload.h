@@ -50,7 +50,10 @@ class Workload {
  public:
   // `elems` of the largest type at most; buffers are for any shape of at most `bytes_max`.
   Workload(uint64_t bytes_max, int slices, int unalign_elems);
+  ~Workload();
 
+  // The buffers are registered from now on. "" or the library's sentence.
+  std::string enroll(gatun_comm_t comm);
   void set_shape(const Shape& shape, bool in_place);
   void fill(uint64_t seed);  // inputs of this rank; where the result goes is poisoned, so that no result is wrong
   // Runs the collective once per slice, all in flight together. "" or the library's sentence.
@@ -74,6 +77,7 @@ class Workload {
   GuardedBuffer first_, second_;  // send and recv; in place uses only the second
   Shape shape_;
   bool in_place_ = false;
+  gatun_comm_t enrolled_at_ = nullptr;
 };
 
 }  // namespace gatun::perf

@@ -40,7 +40,7 @@ class _Stats(ctypes.Structure):
     ] + [(name, ctypes.c_uint64) for name in (
         "wire_bytes_sent", "wire_bytes_received", "packets_sent", "packets_received", "packets_resent", "packets_dropped",
         "packets_marked", "operations", "ring_operations", "ring_bytes", "failovers",
-    )] + [("why", ctypes.c_char * 256)]  # fmt: skip
+    )] + [("why", ctypes.c_char * 256), ("payload_bytes_copied", ctypes.c_uint64)]  # fmt: skip
 
 
 _loaded = None
@@ -62,6 +62,8 @@ def _api():
         api.gatun_ibroadcast.argtypes = [pointer, pointer, size, number, number, *started]
         api.gatun_ireduce.argtypes = [pointer, pointer, size, number, number, number, *started]
         api.gatun_ibarrier.argtypes = started
+        api.gatun_register.argtypes = [pointer, pointer, size]
+        api.gatun_deregister.argtypes = [pointer, pointer]
         api.gatun_test.argtypes = [ctypes.POINTER(pointer)]
         api.gatun_wait.argtypes = [ctypes.POINTER(pointer), ctypes.c_int64]
         _loaded = api
@@ -113,6 +115,7 @@ class Communicator:
                            int(join_timeout * 1000))  # fmt: skip
         self._comm = ctypes.c_void_p()
         self._going_on = []  # of calls that were interrupted: request and arrays
+        self._registered = []  # kept alive
         self.rank, self.nranks = rank, nranks
         code = _api().gatun_comm_create(ctypes.byref(self._comm), nranks, rank, ctypes.byref(options))
         if code < 0:
@@ -184,6 +187,27 @@ class Communicator:
     def barrier(self):
         self._call("barrier", None)
 
+    def register(self, array):
+        """Operations on this array, or on parts of it, go without copies where the transport can (verbs). Returns the array,
+        whose memory must stay where it is until deregister() or close()."""
+        it = _Array(array, False)
+        self._memory("register", it.address, it.bytes)
+        self._registered.append(it)
+        return array
+
+    def deregister(self, array):
+        it = _Array(array, False)
+        self._memory("deregister", it.address)
+        index = next(i for i, registered in enumerate(self._registered) if registered.address == it.address)
+        del self._registered[index]
+
+    def _memory(self, name, *arguments):
+        if not self._comm:
+            raise ValueError("gatun: the communicator is closed")
+        code = getattr(_api(), "gatun_" + name)(self._comm, *arguments)
+        if code < 0:
+            raise Error(code, _api().gatun_last_error(self._comm).decode())
+
     def stats(self):
         stats = _Stats(ctypes.sizeof(_Stats))
         if not self._comm:
@@ -210,6 +234,7 @@ class Communicator:
                         _api().gatun_wait(ctypes.byref(request), -1)
             comm, self._comm = self._comm, ctypes.c_void_p()
             _api().gatun_comm_destroy(comm)
+            self._registered = []
 
     def __enter__(self):
         return self
