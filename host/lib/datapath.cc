@@ -57,6 +57,7 @@ void Datapath::complete(Request* request, Status status) {
 void Datapath::fail_all(const Status& status) {
   failed_ = true;
   for (Batch& batch : batches_) batch.count = 0;
+  give_all_back();
   for_each_live([&](Request* request) { complete(release(record(request->number)), status); });
 }
 

@@ -158,6 +158,7 @@ class Datapath {
   void retain(uint32_t tree, const Worker::Outcome& outcome, const RxPacket& packet, const Operation::Piece& piece);
   void copy_kept(size_t place, const std::byte* payload, uint32_t bytes);
   Request* release(Record& record);
+  void give_all_back();
   bool is_lent(std::span<const std::byte> source) const;
   void copy(std::byte* to, const std::byte* from, size_t bytes);
   bool on_refused(const Header& header, TimeNs now);

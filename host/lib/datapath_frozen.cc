@@ -50,8 +50,7 @@ Holdings Datapath::freeze() {
   frozen_ = true;
   worker_.freeze();
   for (Batch& batch : batches_) batch.count = 0;
-  lent_.clear();
-  for (const auto& link : links_) link->take_all_back();
+  give_all_back();
   return worker_.holdings();
 }
 

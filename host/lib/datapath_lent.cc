@@ -42,6 +42,13 @@ Status Datapath::take_back(std::span<std::byte> memory) {
   return first;
 }
 
+// The operations end without all their answers, and other ranks' may not: what the switch is sent after that must not be
+// what the caller has written meanwhile.
+void Datapath::give_all_back() {
+  lent_.clear();
+  for (const auto& link : links_) link->take_all_back();
+}
+
 bool Datapath::is_lent(std::span<const std::byte> source) const {
   return !source.empty() && std::any_of(lent_.begin(), lent_.end(), [&](std::span<std::byte> lent) {
     return source.data() >= lent.data() && source.data() + source.size() <= lent.data() + lent.size();

@@ -158,6 +158,8 @@ CONFORMANCE_CASE(take_all_back__ends_the_link) {
   for (uint32_t i = 0; i < kBurst; ++i) packets.push_back(lent_packet(*harness, first, i, size));
   send_all(link, packets, [] {});
   link.take_all_back();
+  std::fill(first.all().begin(), first.all().end(), std::byte{0xee});
+  receive_some(harness->hub(), kBurst, [&](const RxPacket& packet) { REQUIRE(intact(packet)); });  // or nothing at all
   first.unmap();
   second.unmap();
   REQUIRE(!link.health().ok());

@@ -154,7 +154,7 @@ class Output(unittest.TestCase):
     def test_json(self):
         with tempfile.TemporaryDirectory() as folder:
             path = f"{folder}/out.json"
-            run = gatun("perf", "-g", "2", "-b", "1K", "-e", "4K", "-f", "2", "-n", "2", "-J", path)
+            run = gatun("perf", "-g", "2", "-b", "1K", "-e", "4K", "-f", "2", "-n", "2", "-R", "1", "-J", path)
             self.assertEqual(run.returncode, 0, run.stderr)
             with open(path, encoding="utf-8") as file:
                 out = json.load(file)
@@ -166,6 +166,8 @@ class Output(unittest.TestCase):
                 self.assertGreater(row[half]["wire_bytes"], row["size"])
         self.assertEqual(len(out["ranks"]), 2)
         self.assertEqual(out["out_of_bounds"], {"count": 0, "okay": True})
+        self.assertGreater(out["copies_per_byte"], 0.5)  # into shared memory, and out of it; a repeat is not copied
+        self.assertLessEqual(out["copies_per_byte"], 1)
 
     def test_comparison_ends_with_the_worst_ratio(self):
         peers = [p for p in ("gloo", "mpi") if os.path.exists(f"{BIN}/../lib/libgatun_perf_{p}.so")]

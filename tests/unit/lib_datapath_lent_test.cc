@@ -124,6 +124,18 @@ TEST_CASE("take_back__not_while_an_operation_reads_it", "[lib][datapath]") {
   CHECK(rig.link.sent.at(0).seen_at == nullptr);
 }
 
+// Another rank's operation may still succeed with what this one has said to the switch.
+TEST_CASE("fail_all__takes_all_back", "[lib][datapath]") {
+  Rig rig({}, lending_link());
+  REQUIRE(rig.datapath->lend(source(rig)).ok());
+  rig.submit(kLong);
+  rig.datapath->pass(kNow);
+  rig.datapath->fail_all({Code::kTimeout, "late"});
+  CHECK(rig.link.taken_all_back == 1);
+  CHECK(rig.datapath->poll_completed() != nullptr);
+  CHECK(rig.datapath->take_back(source(rig)).ok());
+}
+
 TEST_CASE("freeze__takes_all_back", "[lib][datapath]") {
   Rig rig({}, lending_link());
   REQUIRE(rig.datapath->lend(source(rig)).ok());

@@ -15,8 +15,8 @@ int parse(const std::vector<std::string>& arguments, Options* options) {
 
 TEST_CASE("parse_options__nccl_tests_flags", "[perf][options]") {
   Options o;
-  REQUIRE(parse({"-b", "8",  "-e",  "128M", "-f",   "2",  "-g", "4",  "-n", "7",  "-w", "1",  "-c",
-                 "3",  "-o", "max", "-d",   "half", "-a", "3",  "-m", "2",  "-z", "1",  "-u", "1"},
+  REQUIRE(parse({"-b", "8",   "-e", "128M", "-f", "2", "-g", "4", "-n", "7", "-w", "1", "-c", "3",
+                 "-o", "max", "-d", "half", "-a", "3", "-m", "2", "-z", "1", "-u", "1", "-R", "1"},
                 &o) == -1);
   CHECK(o.bytes_min == 8);
   CHECK(o.bytes_max == 128u << 20);
@@ -31,6 +31,7 @@ TEST_CASE("parse_options__nccl_tests_flags", "[perf][options]") {
   CHECK(o.aggregate == 2);
   CHECK(o.blocking);
   CHECK(o.unalign == 1);
+  CHECK(o.registered);
 }
 
 TEST_CASE("parse_options__long_names_and_all", "[perf][options]") {
@@ -82,6 +83,7 @@ TEST_CASE("parse_options__refuses_bad_values", "[perf][options]") {
                                                      {"-r", "x"},
                                                      {"-n", "0"},
                                                      {"-G", "1"},
+                                                     {"-R", "2"},
                                                      {"-g", "0"},
                                                      {"-g", "65"},
                                                      {"-g", "33", "-t", "2"},
