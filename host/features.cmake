@@ -112,9 +112,9 @@ macro(gatun_find_metrics)
   gatun_find_by_pkg_config(METRICS IMPORTED_TARGET prometheus-cpp-core)
 endmacro()
 
-# Target PkgConfig::VERBS.
+# Target PkgConfig::VERBS. rdma-core 35 is the first with ibv_is_fork_initialized; ibv_reg_dmabuf_mr is one older.
 macro(gatun_find_verbs)
-  gatun_find_by_pkg_config(VERBS IMPORTED_TARGET libibverbs)
+  gatun_find_by_pkg_config(VERBS IMPORTED_TARGET libibverbs>=1.13)
 endmacro()
 
 # Target benchmark::benchmark.

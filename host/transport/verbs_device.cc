@@ -8,6 +8,8 @@
 #include <cstring>
 #include <fstream>
 
+#include "host/transport/verbs_dmabuf.h"
+
 namespace gatun {
 namespace {
 
@@ -132,7 +134,8 @@ std::string OpenDevice::describe() const {
     ports += ", port " + std::to_string(number) + " " + ::ibv_port_state_str(port.state) + ", " +
              (ethernet ? "RoCE MTU " + std::to_string(128u << port.active_mtu) : "InfiniBand, which verbs here cannot use");
   }
-  return gid_table() + ports;
+  return gid_table() + ports +
+         (takes_dmabuf(context_.get()) ? ", takes GPU memory by dma-buf" : ", no dma-buf for GPU memory");
 }
 
 Result<VerbsDomain> OpenDevice::make_domain() const {

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <thread>
 
+#include "host/transport/verbs_dmabuf.h"
 #include "host/transport/verbs_queue.h"
 
 namespace gatun {
@@ -24,7 +25,10 @@ bool VerbsQueue::lends() {
 // With the right to write, though the card only reads: a page that has not been written yet, or is shared until it is, gets
 // its final place now and not behind the card's back.
 Status VerbsQueue::lend(std::span<std::byte> memory) {
-  Result<VerbsKey> key = config_.device->make_key(config_.domain, memory, IBV_ACCESS_LOCAL_WRITE, "register less");
+  const OpenDevice& device = *config_.device;
+  Result<VerbsKey> key = is_gpu_memory(memory)
+                             ? make_gpu_key(device, config_.domain, memory, IBV_ACCESS_LOCAL_WRITE)
+                             : device.make_key(config_.domain, memory, IBV_ACCESS_LOCAL_WRITE, "register less");
   if (!key.ok()) return key.status();
   lent_.push_back({.memory = memory, .key = std::move(key.value())});
   return {};

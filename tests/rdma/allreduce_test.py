@@ -171,6 +171,7 @@ class Info(unittest.TestCase):
             line = next(line for line in listed.splitlines() if f" {device} (" in line)
             self.assertIn("port 1 active, RoCE MTU 4096", line)
             self.assertIn(f"] {address} RoCE v2 on port 1", line)
+            self.assertIn("no dma-buf for GPU memory", line)  # soft-RoCE of this kernel
 
 
 class Doctor(unittest.TestCase):
