@@ -274,7 +274,9 @@ bool Worker::poll_send(TimeNs now, Chunk* chunk) {
   for (uint32_t i = 0; i < config_.trees; ++i) {
     const uint32_t index = (poll_tree_ + i) % config_.trees;
     Tree& tree = trees_[index];
-    if (poll_repeat(tree, index, now, chunk) || poll_new(tree, index, now, chunk)) {
+    // Most trees have nothing to send most of the time.
+    const bool due = tree.outstanding > 0 && now >= tree.timer, room = tree.outstanding < tree.cwnd.chunks();
+    if ((due && poll_repeat(tree, index, now, chunk)) || (room && poll_new(tree, index, now, chunk))) {
       poll_tree_ = (index + 1) % config_.trees;
       return true;
     }
@@ -283,7 +285,6 @@ bool Worker::poll_send(TimeNs now, Chunk* chunk) {
 }
 
 bool Worker::poll_repeat(Tree& tree, uint32_t tree_index, TimeNs now, Chunk* chunk) {
-  if (tree.outstanding == 0 || now < tree.timer) return false;
   const Seq end = tree.voiding ? tree.refused : tree.next;
   TimeNs earliest = kNever;
   bool oldest = true;
@@ -328,7 +329,7 @@ bool Worker::poll_new(Tree& tree, uint32_t tree_index, TimeNs now, Chunk* chunk)
   if (tree.voiding || (tree.restarting && tree.next != tree.barrier)) return false;
   const Seq ahead = mutated(Mutation::kWindowCounts) ? tree.outstanding : tree.next - tree.base;
   const Seq limit = mutated(Mutation::kBeyondWindow) ? config_.window + 1 : config_.window;
-  if (ahead >= limit || tree.outstanding >= tree.cwnd.chunks()) return false;
+  if (ahead >= limit) return false;
   if (!seek_chunk(tree, tree_index)) return false;
   const bool first = tree.send_index == first_index(tree_index, tree.send_op);
   Entry& e = entry(tree, tree.next);

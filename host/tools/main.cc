@@ -1,5 +1,5 @@
 // gatun: the command of everything that is not the daemon. `gatun X` is built in, or the program gatun-X beside this one or
-// in PATH, as git does it.
+// in PATH, as git does it; `gatun X Y` is the program gatun-X-Y if there is one.
 #include <unistd.h>
 
 #include <algorithm>
@@ -46,8 +46,17 @@ void print_help() {
   std::printf("\ngatun COMMAND --help describes a command; gatun --version prints the version.\n");
 }
 
-int run_external(const std::string& name, const std::vector<std::string>& arguments) {
-  const std::string program = name.find('/') == std::string::npos ? gatun::find_program("gatun-" + name) : "";
+std::string external(const std::string& name) {
+  return name.find('/') == std::string::npos ? gatun::find_program("gatun-" + name) : "";
+}
+
+int run_external(const std::string& name, std::vector<std::string> arguments) {
+  std::string program = external(name);
+  const std::string longer = arguments.empty() ? "" : external(name + "-" + arguments.front());
+  if (!longer.empty()) {
+    program = longer;
+    arguments.erase(arguments.begin());
+  }
   if (program.empty()) {
     std::fprintf(stderr, "gatun: no command '%s' (nor a program gatun-%s beside this one or in PATH); there are: %s\n",
                  name.c_str(), name.c_str(), subcommands().c_str());

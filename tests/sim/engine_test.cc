@@ -11,17 +11,32 @@ using namespace gatun;
 using namespace gatun::sim;
 
 TEST_CASE("event_queue__by_time_then_as_pushed", "[sim]") {
-  EventQueue queue;
+  Events queue;
   Stream random(1, Draw::kRun);
   constexpr uint32_t kEvents = 5000;
   for (uint32_t i = 0; i < kEvents; ++i) queue.push(static_cast<TimeNs>(random.below(300)), EventKind::kHost, i);
-  Event before = queue.pop();
+  Events::Event before = queue.pop();
   for (uint32_t i = 1; i < kEvents; ++i) {
-    const Event event = queue.pop();
+    const Events::Event event = queue.pop();
     REQUIRE((before.time < event.time || (before.time == event.time && before.index < event.index)));
     before = event;
   }
   CHECK(queue.empty());
+}
+
+TEST_CASE("event_queue__pop_and_push_is_both_in_turn", "[sim]") {
+  Events one, two;
+  for (uint32_t i = 0; i < 50; ++i) {
+    one.push(i % 7, EventKind::kHost, i);
+    two.push(i % 7, EventKind::kHost, i);
+  }
+  for (int64_t i = 0; i < 500; ++i) {
+    const Events::Event replaced = one.pop_and_push(i), popped = two.pop();
+    two.push(i, popped.kind, popped.index);
+    REQUIRE(replaced.index == popped.index);
+  }
+  while (!one.empty()) REQUIRE(one.pop().index == two.pop().index);
+  CHECK(two.empty());
 }
 
 TEST_CASE("stream__depends_on_its_key_only", "[sim]") {

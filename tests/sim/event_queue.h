@@ -1,7 +1,7 @@
-// The simulator's clockwork: events in a 4-ary heap, earliest first, first in first out among equals.
+// The simulators' clockwork: events in a 4-ary heap, earliest first, first in first out among equals.
 //
 // Plain values without pointers, so the order is a pure function of what was pushed. Four children a node halve the depth of
-// a binary heap and keep siblings in one cache line or two.
+// a binary heap and keep siblings in one cache line or two. Kind is the simulator's own enum, and time counts in its unit.
 #pragma once
 
 #include <algorithm>
@@ -9,22 +9,20 @@
 #include <vector>
 
 #include "protocols/status.h"
-#include "protocols/time.h"
 
 namespace gatun::sim {
 
-enum class EventKind : uint8_t { kDeliver, kHost, kSwitch, kTimeline, kFailover };
-
-struct Event {
-  TimeNs time = 0;
-  uint64_t order = 0;  // of pushing
-  EventKind kind = EventKind::kDeliver;
-  uint32_t index = 0;  // packet, host, switch, timeline entry, or line
-};
-
+template <typename Kind>
 class EventQueue {
  public:
-  void push(TimeNs time, EventKind kind, uint32_t index) {
+  struct Event {
+    int64_t time = 0;
+    uint64_t order = 0;  // of pushing
+    Kind kind{};
+    uint32_t index = 0;  // of what the kind is about
+  };
+
+  void push(int64_t time, Kind kind, uint32_t index) {
     heap_.push_back({time, order_++, kind, index});
     size_t child = heap_.size() - 1;
     const Event event = heap_[child];
@@ -46,27 +44,48 @@ class EventQueue {
     return top;
   }
 
+  // Takes the event that pop() would and puts a later one of the same kind and index in its place, in one pass.
+  Event pop_and_push(int64_t time) {
+    GATUN_CHECK(!heap_.empty());
+    const Event top = heap_.front();
+    sink({time, order_++, top.kind, top.index});
+    return top;
+  }
+
+  const Event& top() const { return heap_.front(); }
   bool empty() const { return heap_.empty(); }
+  size_t size() const { return heap_.size(); }
   uint64_t pushed() const { return order_; }
 
  private:
-  static bool before(const Event& a, const Event& b) { return a.time != b.time ? a.time < b.time : a.order < b.order; }
+  // One comparison of 128 bits, without a branch: which of four is least cannot be predicted. No time is negative.
+  static bool before(const Event& a, const Event& b) { return key(a) < key(b); }
+  static unsigned __int128 key(const Event& e) {
+    return static_cast<unsigned __int128>(static_cast<uint64_t>(e.time)) << 64 | e.order;
+  }
 
   void sink(const Event& event) {
-    size_t hole = 0;
-    for (;;) {
-      const size_t first = 4 * hole + 1;
-      if (first >= heap_.size()) break;
-      const size_t end = std::min(first + 4, heap_.size());
-      size_t best = first;
-      for (size_t i = first + 1; i < end; ++i) {
-        if (before(heap_[i], heap_[best])) best = i;
+    Event* const heap = heap_.data();
+    const size_t size = heap_.size();
+    size_t hole = 0, first = 1;
+    for (; first + 3 < size; first = 4 * hole + 1) {
+      const size_t a = first + before(heap[first + 1], heap[first]);
+      const size_t b = first + 2 + before(heap[first + 3], heap[first + 2]);
+      const size_t best = before(heap[b], heap[a]) ? b : a;
+      if (!before(heap[best], event)) {
+        heap[hole] = event;
+        return;
       }
-      if (!before(heap_[best], event)) break;
-      heap_[hole] = heap_[best];
+      heap[hole] = heap[best];
       hole = best;
     }
-    heap_[hole] = event;
+    // The last children may be fewer than four.
+    const auto best = std::min_element(heap + std::min(first, size), heap + size, before);
+    if (best != heap + size && before(*best, event)) {
+      heap[hole] = *best;
+      hole = static_cast<size_t>(best - heap);
+    }
+    heap[hole] = event;
   }
 
   std::vector<Event> heap_;

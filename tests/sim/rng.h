@@ -46,6 +46,8 @@ enum class Draw : uint64_t {  // subsystems
   kFailover,
   kMesh,
   kCrash,
+  kNetFlow,
+  kNetJob,
 };
 
 class Stream {

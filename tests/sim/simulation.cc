@@ -62,7 +62,7 @@ Verdict Simulation::run() {
   const TimeNs end = deadline();
   uint64_t events = 0;
   while (!world_.queue.empty() && !world_.failed()) {
-    const Event event = world_.queue.pop();
+    const Events::Event event = world_.queue.pop();
     world_.now = event.time;
     if (++events > kEventsMax)
       world_.fail("storm", "more than %llu events; %s", static_cast<unsigned long long>(events), progress().c_str());

@@ -14,6 +14,10 @@
 
 namespace gatun::sim {
 
+enum class EventKind : uint8_t { kDeliver, kHost, kSwitch, kTimeline, kFailover };
+// The index is of a packet, host, switch, timeline entry, or line.
+using Events = EventQueue<EventKind>;
+
 // Keeps the last lines, or prints all of them.
 struct Trace {
   bool print = false;
@@ -25,7 +29,7 @@ struct World {
 
   const Plan& plan;
   Trace* trace;  // null: none wanted
-  EventQueue queue;
+  Events queue;
   TimeNs now = 0;
   Marks marks;
   uint64_t hash = 0xcbf29ce484222325u;

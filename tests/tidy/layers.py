@@ -13,6 +13,7 @@ ARROWS = {
     "host/cuda/": ("host/cuda/", "host/base/", "protocols/"),
     "host/tools/": ("host/tools/", "host/fallback/nccl/library.h", "host/transport/", "host/base/", "protocols/", "gatun/"),
     "host/plugins/": ("host/plugins/", "gatun/"),
+    "experiments/": ("experiments/", "tests/sim/event_queue.h", "tests/sim/rng.h", "protocols/", "switch_model/"),
 }
 DENIED = {"switch_model/": ("switch_model/daemon/",)}  # within what ARROWS allows
 OURS = ("include/", "gatun/", "protocols/", "switch_model/", "host/", "tests/", "experiments/")
