@@ -271,15 +271,17 @@ TimeNs Worker::poll_timer() const {
 
 bool Worker::poll_send(TimeNs now, Chunk* chunk) {
   if (frozen_) return false;
+  uint32_t index = poll_tree_;
   for (uint32_t i = 0; i < config_.trees; ++i) {
-    const uint32_t index = (poll_tree_ + i) % config_.trees;
     Tree& tree = trees_[index];
+    const uint32_t following = index + 1 < config_.trees ? index + 1 : 0;
     // Most trees have nothing to send most of the time.
     const bool due = tree.outstanding > 0 && now >= tree.timer, room = tree.outstanding < tree.cwnd.chunks();
     if ((due && poll_repeat(tree, index, now, chunk)) || (room && poll_new(tree, index, now, chunk))) {
-      poll_tree_ = (index + 1) % config_.trees;
+      poll_tree_ = following;
       return true;
     }
+    index = following;
   }
   return false;
 }

@@ -44,7 +44,6 @@ class Flows {
   uint64_t bytes(uint32_t flow) const { return flows_[flow].bytes; }
   TimePs started(uint32_t flow) const { return flows_[flow].started; }
   uint32_t rank(uint32_t flow) const { return flows_[flow].rank; }
-  uint32_t window(uint32_t flow) const { return flows_[flow].window.chunks(); }
   uint32_t payload_bytes() const { return payload_bytes_; }
   uint32_t active() const { return active_; }
   uint64_t resent() const { return resent_; }

@@ -41,7 +41,6 @@ class Jobs {
   bool done() const { return jobs_done_ == jobs_.size(); }
   double progress() const;  // 0 to 1
   const std::vector<Job>& jobs() const { return jobs_; }
-  uint32_t iterations() const { return iterations_; }
 
  private:
   struct Rank {

@@ -22,9 +22,9 @@ double seconds_since(Clock::time_point begin) {
 void show_progress(const std::string& name, const Simulation& simulation, double wall_s) {
   const double done = simulation.progress();
   const auto events = static_cast<double>(simulation.network().events());
-  std::fprintf(stderr, "\r%s %3.0f %%, %.1f ms simulated, %.1f million events a second", name.c_str(), 100 * done,
+  std::fprintf(stderr, "\r\033[K%s%3.0f %%, %.1f ms simulated, %.1f million events a second", name.c_str(), 100 * done,
                to_ms(simulation.network().now()), events / wall_s / 1e6);
-  if (done > 0.01) std::fprintf(stderr, ", %.0f s left  ", wall_s * (1 - done) / done);
+  if (done > 0.01) std::fprintf(stderr, ", %.0f s left", wall_s * (1 - done) / done);
 }
 
 bool run(const std::string& name, const Scenario& scenario, Report* report) {
@@ -45,7 +45,7 @@ bool run(const std::string& name, const Scenario& scenario, Report* report) {
     shown = wall_s;
     show_progress(name, simulation, wall_s);
   }
-  if (shown > 0) std::fprintf(stderr, "\r%100s\r", "");
+  if (shown > 0) std::fprintf(stderr, "\r\033[K");
   *report = simulation.report();
   report->wall_s = seconds_since(begin);
   return true;
@@ -61,7 +61,7 @@ int compare(const Options& options) {
     next.roots = roots;
     next.congestion_control = congestion_control;
     rows.push_back({.name = name, .scenario = next});
-    if (!run(name, next, &rows.back().report)) return false;
+    if (!run(std::string(name) + " ", next, &rows.back().report)) return false;
     next.time = std::max(next.time, rows.front().report.arrivals_end);
     return true;
   };

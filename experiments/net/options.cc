@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
-#include <map>
 
 namespace gatun::net {
 namespace {
@@ -18,11 +17,32 @@ struct Texts {
   uint32_t fabric_gbps = 0;
 };
 
-const std::map<std::string, Reduction> kReductions = {{"trees", Reduction::kTrees}, {"ring", Reduction::kRing}};
-const std::map<std::string, Trees::Roots> kRoots = {{"turn", Trees::Roots::kInTurn}, {"hash", Trees::Roots::kByHash}};
-const std::map<std::string, RingOrder> kRingOrders = {{"leaf", RingOrder::kByLeaf}, {"rank", RingOrder::kByRank}};
-const std::map<std::string, Placement> kPlacements = {
+template <typename T>
+struct Choice {
+  const char* name;
+  T value;
+};
+constexpr Choice<Reduction> kReductions[] = {{"trees", Reduction::kTrees}, {"ring", Reduction::kRing}};
+constexpr Choice<Trees::Roots> kRoots[] = {{"turn", Trees::Roots::kInTurn}, {"hash", Trees::Roots::kByHash}};
+constexpr Choice<RingOrder> kRingOrders[] = {{"leaf", RingOrder::kByLeaf}, {"rank", RingOrder::kByRank}};
+constexpr Choice<Placement> kPlacements[] = {
     {"spread", Placement::kSpread}, {"packed", Placement::kPacked}, {"random", Placement::kRandom}};
+
+template <typename T, size_t N>
+CLI::Option* add_choice(CLI::App& app, const char* flag, const Choice<T> (&choices)[N], T* value, const char* help) {
+  const auto choose = [&choices, value](const std::string& text) {
+    std::string names;
+    for (const Choice<T>& choice : choices) {
+      if (text == choice.name) {
+        *value = choice.value;
+        return;
+      }
+      names += std::string(names.empty() ? "" : " or ") + choice.name;
+    }
+    throw CLI::ValidationError(text + " is not one of: " + names);
+  };
+  return app.add_option_function<std::string>(flag, choose, help);
+}
 
 std::string model_names() {
   std::string names;
@@ -48,8 +68,10 @@ void add_network_flags(CLI::App& app, Scenario& s, Texts& texts) {
   app.add_option("--fabric-rate", texts.fabric_gbps, "Of links between switches (default: the hosts')")
       ->check(CLI::Range(1, 800));
   app.add_option("--delay", texts.delay_us, "Of a link in microseconds")->check(CLI::Range(0.0, 1e6))->capture_default_str();
-  app.add_option("--mark", texts.mark_kb, "ECN threshold K in KB (default: by rate, 97.5 at 10 Gbit/s)");
-  app.add_option("--buffer", texts.buffer_kb, "Of a switch's port in KB (default: by rate, 360 at 10 Gbit/s)");
+  app.add_option("--mark", texts.mark_kb, "ECN threshold K in KB (default: by rate, 97.5 at 10 Gbit/s)")
+      ->check(CLI::Range(1, 1'000'000));
+  app.add_option("--buffer", texts.buffer_kb, "Of a switch's port in KB (default: by rate, 360 at 10 Gbit/s)")
+      ->check(CLI::Range(1, 1'000'000));
   app.add_option("--mtu", s.mtu)->capture_default_str();
   app.add_option("--rto-min", texts.rto_min_ms, "Least timeout in ms, of flows and ranks")
       ->check(CLI::Range(0.01, 10000.0))
@@ -66,16 +88,15 @@ void add_job_flags(CLI::App& app, Scenario& s, Texts& texts) {
       ->capture_default_str();
   app.add_option("--scale", s.scale, "Factor on gradients and compute times, for short runs")->capture_default_str();
   app.add_option("--iterations", s.iterations, "Of each job, at least")->capture_default_str();
-  app.add_option("--placement", s.placement, "spread (over leaves), packed, or random")
-      ->transform(CLI::CheckedTransformer(kPlacements));
-  app.add_option("--reduction", s.reduction, "trees or ring")->transform(CLI::CheckedTransformer(kReductions));
+  add_choice(app, "--placement", kPlacements, &s.placement, "spread (over leaves), packed, or random");
+  add_choice(app, "--reduction", kReductions, &s.reduction, "trees or ring");
   app.add_option("--trees", s.trees, "Of a job, 1 to 16; chunks take them in turn")->capture_default_str();
-  app.add_option("--roots", s.roots, "turn: spines in turn; hash: the first by the job's hash (with --trees 1: ECMP)")
-      ->transform(CLI::CheckedTransformer(kRoots));
+  add_choice(app, "--roots", kRoots, &s.roots,
+             "turn: spines in turn; hash: the first by the job's hash (with --trees 1: ECMP)");
   app.add_option("--window", s.window, "Chunks of a tree in flight at most, a power of two")->capture_default_str();
   app.add_flag("!--no-cc", s.congestion_control, "The window stands at its limit");
-  app.add_option("--ring-order", s.ring_order, "leaf: neighbours share leaves where they can; rank: by number")
-      ->transform(CLI::CheckedTransformer(kRingOrders));
+  add_choice(app, "--ring-order", kRingOrders, &s.ring_order,
+             "leaf: neighbours share leaves where they can; rank: by number");
 }
 
 void add_flow_flags(CLI::App& app, Options& options, Texts& texts) {
@@ -83,7 +104,7 @@ void add_flow_flags(CLI::App& app, Options& options, Texts& texts) {
   app.add_option("--load", s.load, "Of short flows, as a share of the hosts' links")->capture_default_str();
   app.add_option("--sizes", s.sizes, "Of short flows: web-search, data-mining or hadoop")->capture_default_str();
   app.add_option("--time", texts.time_ms, "Short flows arrive, and jobs go on, for at least so many ms")
-      ->check(CLI::NonNegativeNumber);
+      ->check(CLI::Range(0.0, 1e6));
   app.add_option("--seed", s.seed)->capture_default_str();
   app.add_flag("--compare", options.compare, "Ring, single tree, ECMP, no congestion control and PANAMA side by side");
   app.add_flag("--json", options.json, "Print JSON");

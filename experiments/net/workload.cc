@@ -124,7 +124,6 @@ void ShortFlows::on_due() {
   auto to = static_cast<uint32_t>(random_.below(hosts - 1));
   to += to >= from;
   flows_.open(from, to, sizes_.draw(random_));
-  ++begun_;
   arrange_next();
 }
 

@@ -55,7 +55,6 @@ class ShortFlows {
   void on_due();  // EventKind::kShortFlow
   void on_complete(uint32_t flow);
   const std::vector<TimePs>& times(uint32_t bin) const { return times_[bin]; }
-  uint64_t begun() const { return begun_; }
 
  private:
   void arrange_next();
@@ -66,7 +65,6 @@ class ShortFlows {
   TimePs interval_;
   sim::Stream random_;
   std::vector<TimePs> times_[kBins];
-  uint64_t begun_ = 0;
 };
 
 }  // namespace gatun::net

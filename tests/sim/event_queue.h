@@ -54,7 +54,6 @@ class EventQueue {
 
   const Event& top() const { return heap_.front(); }
   bool empty() const { return heap_.empty(); }
-  size_t size() const { return heap_.size(); }
   uint64_t pushed() const { return order_; }
 
  private:
