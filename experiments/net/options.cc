@@ -30,7 +30,7 @@ constexpr Choice<Placement> kPlacements[] = {
 
 template <typename T, size_t N>
 CLI::Option* add_choice(CLI::App& app, const char* flag, const Choice<T> (&choices)[N], T* value, const char* help) {
-  const auto choose = [&choices, value](const std::string& text) {
+  const auto choose = [flag, &choices, value](const std::string& text) {
     std::string names;
     for (const Choice<T>& choice : choices) {
       if (text == choice.name) {
@@ -39,7 +39,7 @@ CLI::Option* add_choice(CLI::App& app, const char* flag, const Choice<T> (&choic
       }
       names += std::string(names.empty() ? "" : " or ") + choice.name;
     }
-    throw CLI::ValidationError(text + " is not one of: " + names);
+    throw CLI::ValidationError(flag, "write " + names + ", not " + text);
   };
   return app.add_option_function<std::string>(flag, choose, help);
 }

@@ -104,9 +104,8 @@ void print(const Report& r) {
     }
   }
   const auto n = [](uint64_t value) { return static_cast<unsigned long long>(value); };
-  std::printf("\npackets %llu, marked %.2f %%, lost %llu, repeated %llu, statuses %llu\n", n(r.packets),
-              100.0 * static_cast<double>(r.marks) / static_cast<double>(r.packets), n(r.losses), n(r.resent),
-              n(r.statuses));
+  std::printf("\npackets %llu, marked %.2f %%, lost %llu, repeated %llu, statuses %llu\n", n(r.packets), 100 * r.marked(),
+              n(r.losses), n(r.resent), n(r.statuses));
   std::printf(
       "queues at switches: mean %.1f KB, p99 %.1f KB, most %.1f KB; busiest link up from a leaf %.2f times the mean\n",
       r.queue_mean / 1e3, static_cast<double>(r.queue_p99) / 1e3, static_cast<double>(r.queue_max) / 1e3, r.imbalance);
@@ -125,8 +124,8 @@ void print(const std::vector<Row>& rows) {
     for (int bin = 0; bin < 2; ++bin) {
       std::printf(" %10.4f %11.4f %11.4f |", r.flows[bin].mean, r.flows[bin].median, r.flows[bin].p99);
     }
-    std::printf(" %6.2f %% %9llu %8.1f %9.2f\n", 100.0 * static_cast<double>(r.marks) / static_cast<double>(r.packets),
-                static_cast<unsigned long long>(r.losses), static_cast<double>(r.queue_p99) / 1e3, r.imbalance);
+    std::printf(" %6.2f %% %9llu %8.1f %9.2f\n", 100 * r.marked(), static_cast<unsigned long long>(r.losses),
+                static_cast<double>(r.queue_p99) / 1e3, r.imbalance);
   }
   std::printf("\ntimes less than with %s:\n", rows.front().name.c_str());
   Ratio worst{.value = 0};

@@ -72,6 +72,7 @@ struct Report {
   uint64_t events = 0, hash = 0;
   double wall_s = 0;
 
+  double marked() const { return packets > 0 ? static_cast<double>(marks) / static_cast<double>(packets) : 0; }  // share
   double events_per_s() const { return wall_s > 0 ? static_cast<double>(events) / wall_s : 0; }
 };
 

@@ -51,6 +51,9 @@ Result<std::vector<JobSpec>> place_jobs(const Scenario& s, const Topology& topol
     JobSpec job{.model = kind.model,
                 .bytes = static_cast<uint64_t>(static_cast<double>(4 * model->parameters) * s.scale),
                 .compute = static_cast<TimePs>(static_cast<double>(kind.compute) * s.scale)};
+    if (s.reduction == Reduction::kRing && kind.ranks == 1 && job.compute == 0) {
+      return invalid("a job of one rank that does not compute takes no time with a ring: give it a compute time");
+    }
     sim::Stream random(s.seed, sim::Draw::kNetJob, jobs.size() + 1);
     job.begins = static_cast<TimePs>(random.below(static_cast<uint64_t>(job.compute) + 1));
     job.hosts.assign(order.begin() + static_cast<ptrdiff_t>(taken),

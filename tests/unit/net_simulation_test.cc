@@ -185,6 +185,11 @@ TEST_CASE("make__says_what_cannot_be", "[net]") {
   s = one_job("alexnet", 65, 1);
   s.shape = {.hosts = 65, .hosts_per_leaf = 65};
   CHECK(refusal(s).find("65 children") != std::string::npos);
+  s = one_job("alexnet", 1, 1);
+  s.jobs[0].compute = 0;
+  CHECK(refusal(s).empty());
+  s.reduction = Reduction::kRing;
+  CHECK(refusal(s).find("takes no time") != std::string::npos);
   s = {};
   s.load = 0.5;
   CHECK(refusal(s).find("--time") != std::string::npos);
