@@ -74,6 +74,8 @@ Json json_of(const Report& r) {
           {"losses", r.losses},
           {"resent", r.resent},
           {"statuses", r.statuses},
+          {"chunks", r.chunks},
+          {"chunks_marked", r.chunks_marked},
           {"queue_bytes", {{"mean", r.queue_mean}, {"p99", r.queue_p99}, {"max", r.queue_max}}},
           {"imbalance", r.imbalance},
           {"simulated_ms", to_ms(r.end)},
@@ -106,6 +108,10 @@ void print(const Report& r) {
   const auto n = [](uint64_t value) { return static_cast<unsigned long long>(value); };
   std::printf("\npackets %llu, marked %.2f %%, lost %llu, repeated %llu, statuses %llu\n", n(r.packets), 100 * r.marked(),
               n(r.losses), n(r.resent), n(r.statuses));
+  if (r.chunks > 0) {
+    std::printf("chunks %llu, answered with a mark %.2f %%\n", n(r.chunks),
+                100 * static_cast<double>(r.chunks_marked) / static_cast<double>(r.chunks));
+  }
   std::printf(
       "queues at switches: mean %.1f KB, p99 %.1f KB, most %.1f KB; busiest link up from a leaf %.2f times the mean\n",
       r.queue_mean / 1e3, static_cast<double>(r.queue_p99) / 1e3, static_cast<double>(r.queue_max) / 1e3, r.imbalance);

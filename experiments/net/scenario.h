@@ -65,7 +65,8 @@ struct Report {
   double iteration_ms = 0, job_ms = 0;  // means over jobs
   Times flows[ShortFlows::kBins];
   uint64_t packets = 0, marks = 0, losses = 0, resent = 0, statuses = 0;
-  double queue_mean = 0;  // bytes that packets found before them at switches
+  uint64_t chunks = 0, chunks_marked = 0;  // completed at roots; of those, with a mark of any branch
+  double queue_mean = 0;                   // bytes that packets found before them at switches
   uint64_t queue_p99 = 0, queue_max = 0;
   double imbalance = 0;  // the busiest link from a leaf upwards, over the mean of these
   TimePs arrivals_end = 0, end = 0;

@@ -222,6 +222,8 @@ Report Simulation::report() const {
                 .losses = network_.lost(),
                 .resent = workers_.resent() + flows_.resent(),
                 .statuses = trees_.stats().statuses,
+                .chunks = trees_.stats().chunks,
+                .chunks_marked = trees_.stats().marked,
                 .queue_mean = network_.queue_bytes().mean(),
                 .queue_p99 = network_.queue_bytes().quantile(0.99),
                 .queue_max = network_.queue_bytes().max(),
