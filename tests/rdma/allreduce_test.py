@@ -20,6 +20,8 @@ SWITCH = "10.77.0.1"
 PORT = 7117
 RANKS = 3
 LIMIT_S = 60  # the machine is slow
+
+
 def limited_to(kib):
     """Before a command: it may lock so much memory."""
     return ["setpriv", "--bounding-set=-ipc_lock", "--inh-caps=-ipc_lock", "sh", "-c", f'ulimit -l {kib}; exec "$@"', "sh"]
