@@ -2,30 +2,27 @@
 
 #include <sched.h>
 
-#include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <sstream>
 #include <system_error>
 
 namespace gatun {
-namespace {
 
-// "0-3,8,10-11", as the kernel writes lists of cores.
-std::vector<int> parse_cores(const std::string& text) {
+std::vector<int> parse_core_list(const std::string& text) {
   std::vector<int> cores;
-  std::istringstream ranges(text);
-  for (std::string range; std::getline(ranges, range, ',');) {
-    int first = 0, last = 0;
-    const int numbers = std::sscanf(range.c_str(), "%d-%d", &first, &last);
-    if (numbers < 1) return {};
-    if (numbers == 1) last = first;
-    for (int core = first; core <= last && core < CPU_SETSIZE; ++core) cores.push_back(core);
+  for (const char* at = text.c_str(); *at != 0;) {
+    char* end = nullptr;
+    const long first = std::strtol(at, &end, 10);
+    if (end == at || first < 0) return {};
+    long last = first;
+    if (*end == '-') last = std::strtol(end + 1, &end, 10);
+    for (long core = first; core <= last && cores.size() < 65536; ++core) cores.push_back(static_cast<int>(core));
+    at = *end == ',' ? end + 1 : end;
+    if (at == end && *end != 0) return {};
   }
   return cores;
 }
-
-}  // namespace
 
 // The device itself may be of a bus that knows nothing of nodes, such as virtio; the one that it hangs on then does.
 std::vector<int> cores_near(const std::string& device, const std::string& sys) {
@@ -35,7 +32,7 @@ std::vector<int> cores_near(const std::string& device, const std::string& sys) {
   for (; !error && folder != root && folder.has_relative_path(); folder = folder.parent_path()) {
     std::ifstream file(folder / "local_cpulist");
     std::string text;
-    if (std::getline(file, text)) return parse_cores(text);
+    if (std::getline(file, text)) return parse_core_list(text);
   }
   return {};
 }
@@ -43,7 +40,9 @@ std::vector<int> cores_near(const std::string& device, const std::string& sys) {
 bool place_thread(std::span<const int> cores) {
   cpu_set_t allowed, near, both;
   CPU_ZERO(&near);
-  for (const int core : cores) CPU_SET(static_cast<size_t>(core), &near);
+  for (const int core : cores) {
+    if (core < CPU_SETSIZE) CPU_SET(static_cast<size_t>(core), &near);
+  }
   if (cores.empty() || ::sched_getaffinity(0, sizeof allowed, &allowed) != 0) return false;
   CPU_AND(&both, &allowed, &near);
   return ::sched_setaffinity(0, sizeof both, CPU_COUNT(&both) > 0 ? &both : &near) == 0;

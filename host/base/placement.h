@@ -7,6 +7,8 @@
 
 namespace gatun {
 
+std::vector<int> parse_core_list(const std::string& text);  // "0-3,8"; what is no list is empty
+
 // The cores of the NUMA node of a device, by its folder below /sys: "bus/pci/devices/0000:3b:00.0", "class/net/eth1/device",
 // "class/infiniband/mlx5_0/device". Empty where there is none or it says nothing, as for virtual devices.
 std::vector<int> cores_near(const std::string& device, const std::string& sys = "/sys");

@@ -201,12 +201,4 @@ TEST_CASE("host_view__numa", "[doctor]") {
   CHECK(far.fix == "numactl --cpunodebind=1 --membind=1 COMMAND");
 }
 
-TEST_CASE("parse_core_list__forms", "[doctor]") {
-  CHECK(parse_core_list("0-2,5") == std::vector<int>{0, 1, 2, 5});
-  CHECK(parse_core_list("7") == std::vector<int>{7});
-  CHECK(parse_core_list("").empty());
-  for (const char* wrong : {"x", "1,x", "1;2", "-1", "1-"}) CHECK(parse_core_list(wrong).empty());
-  CHECK(parse_core_list("0-4000000000").size() == 65536);
-}
-
 }  // namespace gatun

@@ -13,6 +13,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
+TEST_CASE("parse_core_list__forms", "[base]") {
+  CHECK(parse_core_list("0-2,5") == std::vector<int>{0, 1, 2, 5});
+  CHECK(parse_core_list("7") == std::vector<int>{7});
+  CHECK(parse_core_list("").empty());
+  for (const char* wrong : {"x", "1,x", "1;2", "-1", "1-"}) CHECK(parse_core_list(wrong).empty());
+  CHECK(parse_core_list("0-4000000000").size() == 65536);
+}
+
 // A /sys with two network cards, one of them behind virtio, and a device that knows nothing of cores.
 class MadeSys {
  public:

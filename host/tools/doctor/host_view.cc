@@ -33,21 +33,6 @@ uint64_t mib(uint64_t bytes) {
 
 }  // namespace
 
-std::vector<int> parse_core_list(const std::string& text) {
-  std::vector<int> cores;
-  for (const char* at = text.c_str(); *at != 0;) {
-    char* end = nullptr;
-    const long first = std::strtol(at, &end, 10);
-    if (end == at || first < 0) return {};
-    long last = first;
-    if (*end == '-') last = std::strtol(end + 1, &end, 10);
-    for (long core = first; core <= last && cores.size() < 65536; ++core) cores.push_back(static_cast<int>(core));
-    at = *end == ',' ? end + 1 : end;
-    if (at == end && *end != 0) return {};
-  }
-  return cores;
-}
-
 std::string HostView::line(const std::string& path) const {
   std::ifstream file(root_ + path);
   std::string text;

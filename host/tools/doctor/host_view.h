@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "host/base/placement.h"
 #include "host/tools/doctor/findings.h"
 
 namespace gatun {
@@ -36,7 +37,5 @@ class HostView {
 
   std::string root_;
 };
-
-std::vector<int> parse_core_list(const std::string& text);  // "0-3,8"; what is no list is empty
 
 }  // namespace gatun
