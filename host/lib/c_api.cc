@@ -4,6 +4,7 @@
 #include <pthread.h>
 
 #include <atomic>
+#include <cstdint>
 #include <cstring>
 #include <exception>
 #include <new>
@@ -239,6 +240,8 @@ int gatun_register(gatun_comm_t comm, void* address, size_t bytes) {
   if (unusable(comm)) return refuse("gatun_register", comm);
   if (!address) return keep(comm, invalid("gatun_register: address is NULL"));
   if (bytes == 0) return keep(comm, invalid("gatun_register: bytes is 0"));
+  if (bytes > PTRDIFF_MAX || reinterpret_cast<uintptr_t>(address) > UINTPTR_MAX - bytes)
+    return keep(comm, invalid("gatun_register: no memory is " + std::to_string(bytes) + " bytes long from there"));
   const Status status = comm->communicator->register_memory({static_cast<std::byte*>(address), bytes});
   return keep(comm, status.ok() ? status : Status(status.code(), std::string("gatun_register: ") + status.message()));
 }

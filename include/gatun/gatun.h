@@ -136,8 +136,9 @@ GATUN_API int gatun_comm_stats(gatun_comm_t comm, gatun_stats_t* stats);
 
 /* Operations whose send buffer lies in this memory are sent without a copy where the transport can (verbs); elsewhere this
  * changes nothing. Equal ranges are counted. The memory may be freed, or given other pages in any way, only after as many
- * calls of gatun_deregister(), which is refused while an operation reads it, or after gatun_comm_destroy(). After an error,
- * such as a limit on locked memory, which the sentence names, operations on the memory work all the same. */
+ * calls of gatun_deregister(), which is refused while the transport reads it in place, or after gatun_comm_destroy(); and,
+ * as any buffer, only after the operations on it have ended. After an error, such as a limit on locked memory, which the
+ * sentence names, operations on the memory work all the same. */
 GATUN_API int gatun_register(gatun_comm_t comm, void* address, size_t bytes);
 GATUN_API int gatun_deregister(gatun_comm_t comm, const void* address);
 

@@ -40,6 +40,8 @@ TEST_CASE("register__arguments_are_named", "[lib][system]") {
   };
   said(gatun_register(comm, nullptr, 4), "gatun_register: address is NULL");
   said(gatun_register(comm, data.data(), 0), "gatun_register: bytes is 0");
+  said(gatun_register(comm, data.data(), SIZE_MAX - 4), "gatun_register: no memory is 18446744073709551611 bytes long");
+  said(gatun_register(comm, data.data(), size_t{1} << 63), "gatun_register: no memory is 9223372036854775808 bytes long");
   said(gatun_deregister(comm, data.data()), "gatun_deregister: no memory that begins at this address is registered");
   CHECK(register_all(comm, data).empty());
   said(gatun_register(comm, data.data(), 4), "16 bytes are registered at this address, and these are 4");
