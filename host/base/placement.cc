@@ -37,6 +37,16 @@ std::vector<int> cores_near(const std::string& device, const std::string& sys) {
   return {};
 }
 
+std::vector<int> allowed_cores() {
+  std::vector<int> cores;
+  cpu_set_t allowed;
+  if (::sched_getaffinity(0, sizeof allowed, &allowed) != 0) return cores;
+  for (int core = 0; core < CPU_SETSIZE; ++core) {
+    if (CPU_ISSET(static_cast<size_t>(core), &allowed)) cores.push_back(core);
+  }
+  return cores;
+}
+
 bool place_thread(std::span<const int> cores) {
   cpu_set_t allowed, near, both;
   CPU_ZERO(&near);

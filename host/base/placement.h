@@ -13,6 +13,9 @@ std::vector<int> parse_core_list(const std::string& text);  // "0-3,8"; what is 
 // "class/infiniband/mlx5_0/device". Empty where there is none or it says nothing, as for virtual devices.
 std::vector<int> cores_near(const std::string& device, const std::string& sys = "/sys");
 
+// The cores that this thread may use, rising.
+std::vector<int> allowed_cores();
+
 // Keeps this thread on those of the cores that it may use already. If it may use none of them, because whoever started it
 // was kept elsewhere, it may use all. False: the system does not let it run there, and it stays where it was.
 bool place_thread(std::span<const int> cores);

@@ -5,7 +5,7 @@
 #include <fstream>
 #include <system_error>
 
-#include "host/base/module.h"
+#include "host/transport/dpdk_module.h"
 
 namespace gatun {
 namespace {
@@ -14,7 +14,11 @@ namespace fs = std::filesystem;
 
 constexpr const char* kEthernetClass = "0x0200";
 constexpr const char* kForDpdk[] = {"vfio-pci", "igb_uio", "uio_pci_generic"};
-constexpr const char* kShared[] = {"mlx5_core", "mlx4_core"};  // DPDK works beside these
+constexpr const char* kBesideKernel[] = {"mlx5_core", "mlx4_core"};
+
+fs::path folder_of(const std::string& pci, const std::string& sys) {
+  return fs::path(sys) / "bus/pci/devices" / pci;
+}
 
 std::string first_line(const fs::path& file) {
   std::ifstream stream(file);
@@ -46,16 +50,10 @@ std::string interface_on(const fs::path& card, const std::string& sys) {
   return "";
 }
 
-std::string describe(const fs::path& card, const std::string& sys) {
-  const auto is = [](const std::string& driver) { return [&driver](const char* name) { return driver == name; }; };
-  const std::string pci = card.filename(), interface = interface_on(card, sys);
-  std::error_code error;
-  const std::string driver = fs::read_symlink(card / "driver", error).filename();
-  if (std::any_of(std::begin(kForDpdk), std::end(kForDpdk), is(driver)))
-    return pci + " is bound to " + driver + ", for DPDK";
-  if (std::any_of(std::begin(kShared), std::end(kShared), is(driver))) {
-    return pci + " is " + interface + " of " + driver + ", beside which DPDK can use it";
-  }
+std::string describe(const std::string& pci, const std::string& sys) {
+  const std::string interface = interface_on(folder_of(pci, sys), sys), driver = card_driver(pci, sys);
+  if (is_for_dpdk(driver)) return pci + " is bound to " + driver + ", for DPDK";
+  if (is_beside_kernel(driver)) return pci + " is " + interface + " of " + driver + ", beside which DPDK can use it";
   const std::string bind = "'dpdk-devbind.py -b vfio-pci " + pci + "' binds it for DPDK";
   if (driver.empty()) return pci + " has no driver; " + bind;
   return pci + " is " + (interface.empty() ? "bound to " + driver : interface + " of the kernel's " + driver) + "; " + bind +
@@ -64,19 +62,35 @@ std::string describe(const fs::path& card, const std::string& sys) {
 
 }  // namespace
 
+std::vector<std::string> card_addresses(const std::string& sys) {
+  std::vector<std::string> addresses;
+  for (const fs::path& device : entries(folder_of("", sys))) {
+    if (first_line(device / "class").starts_with(kEthernetClass)) addresses.push_back(device.filename());
+  }
+  return addresses;
+}
+
+std::string card_driver(const std::string& pci, const std::string& sys) {
+  std::error_code error;
+  return fs::read_symlink(folder_of(pci, sys) / "driver", error).filename();
+}
+
+bool is_for_dpdk(const std::string& driver) {
+  return std::find(std::begin(kForDpdk), std::end(kForDpdk), driver) != std::end(kForDpdk);
+}
+
+bool is_beside_kernel(const std::string& driver) {
+  return std::find(std::begin(kBesideKernel), std::end(kBesideKernel), driver) != std::end(kBesideKernel);
+}
+
 std::vector<std::string> network_cards(const std::string& sys) {
   std::vector<std::string> lines;
-  for (const fs::path& card : entries(sys + "/bus/pci/devices")) {
-    if (first_line(card / "class").starts_with(kEthernetClass)) lines.push_back(describe(card, sys));
-  }
+  for (const std::string& pci : card_addresses(sys)) lines.push_back(describe(pci, sys));
   return lines;
 }
 
 std::vector<std::string> dpdk_devices() {
-  const Result<const void*> module = load_module({.file = "libgatun_dpdk.so",
-                                                  .entry = "gatun_dpdk_module",
-                                                  .what = "the DPDK transport",
-                                                  .needs = "DPDK (libdpdk-dev)"});
+  const Result<const DpdkModule*> module = load_dpdk();
   if (!module.ok()) return {module.status().message()};
   std::vector<std::string> lines = network_cards();
   lines.push_back(

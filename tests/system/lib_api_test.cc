@@ -135,12 +135,8 @@ TEST_CASE("done__a_call_from_it_is_refused", "[lib][system]") {
 
 // Whatever the caller's thread is kept to; that thread itself stays where it is.
 TEST_CASE("progress__runs_near_the_device", "[lib][system]") {
-  cpu_set_t all;
-  REQUIRE(::sched_getaffinity(0, sizeof all, &all) == 0);
-  std::vector<int> cores;
-  for (int core = 0; core < CPU_SETSIZE; ++core) {
-    if (CPU_ISSET(static_cast<size_t>(core), &all)) cores.push_back(core);
-  }
+  const std::vector<int> cores = allowed_cores();
+  REQUIRE(!cores.empty());
   if (cores.size() < 2) {
     std::cout << "[skipped] progress__runs_near_the_device: there is one core only\n";
     return;

@@ -1,7 +1,6 @@
 #include "host/tools/doctor/doctor.h"
 
 #include <fmt/format.h>
-#include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -9,6 +8,7 @@
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
+#include "host/base/placement.h"
 #include "host/tools/doctor/transports.h"
 #include "host/tools/host_facts.h"
 #include "host/tools/settings_flags.h"
@@ -19,16 +19,6 @@ namespace {
 
 // How many ranks a launcher has started on this host, by what it tells them.
 constexpr const char* kLocalRanks[] = {"LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"};
-
-std::vector<int> own_cores() {
-  std::vector<int> cores;
-  cpu_set_t set;
-  if (sched_getaffinity(0, sizeof set, &set) != 0) return cores;
-  for (int core = 0; core < CPU_SETSIZE; ++core) {
-    if (CPU_ISSET(core, &set)) cores.push_back(core);
-  }
-  return cores;
-}
 
 void check_cores(const SettingValues& settings, Section* section) {
   int ranks = 0;
@@ -67,7 +57,7 @@ Sections diagnose(const Settings& settings) {
   const Visit visit{.settings = values,
                     .host = HostView(),
                     .job = job,
-                    .cores = own_cores(),
+                    .cores = allowed_cores(),
                     .route = find_route(answers.empty() ? values.address : answers),
                     .switch_lives = !answers.empty()};
   Sections sections = {host_section(settings, visit), control};

@@ -10,6 +10,8 @@
 #include <filesystem>
 #include <fstream>
 
+#include "host/tools/dpdk_facts.h"
+
 namespace gatun {
 namespace {
 
@@ -17,15 +19,6 @@ namespace fs = std::filesystem;
 
 // Read without a system call, or by one that only reads a register.
 constexpr const char* kFastClocks[] = {"tsc", "kvm-clock", "hyperv_clocksource_tsc_page", "arch_sys_counter", "timebase"};
-// Drivers that keep the device for the kernel and let DPDK drive it beside that.
-constexpr const char* kSharedDrivers[] = {"mlx5_core", "mlx4_core"};
-constexpr const char* kHandedOver[] = {"vfio-pci", "igb_uio", "uio_pci_generic"};
-constexpr const char* kEthernetClass = "0x0200";
-
-template <size_t n>
-bool among(const char* const (&list)[n], const std::string& text) {
-  return std::find(std::begin(list), std::end(list), text) != std::end(list);
-}
 
 uint64_t mib(uint64_t bytes) {
   return (bytes + (1 << 20) - 1) >> 20;
@@ -65,13 +58,14 @@ bool HostView::may(int capability) const {
 void HostView::clock(Section* section) const {
   const std::string folder = "/sys/devices/system/clocksource/clocksource0/";
   const std::string current = line(folder + "current_clocksource");
-  if (current.empty() || among(kFastClocks, current)) {
+  const bool fast = std::find(std::begin(kFastClocks), std::end(kFastClocks), current) != std::end(kFastClocks);
+  if (current.empty() || fast) {
     return section->ok("clock", current.empty() ? "the kernel does not say which it uses" : current);
   }
   std::string better;
   const std::string available = " " + line(folder + "available_clocksource") + " ";
-  for (const char* fast : kFastClocks) {
-    if (better.empty() && available.find(fmt::format(" {} ", fast)) != std::string::npos) better = fast;
+  for (const char* other : kFastClocks) {
+    if (better.empty() && available.find(fmt::format(" {} ", other)) != std::string::npos) better = other;
   }
   section->warn("clock", current + ": each look at the time is slow, and there is one or more per burst of packets",
                 better.empty() ? "boot with clocksource=tsc, or find out from dmesg why the kernel gave tsc up"
@@ -107,16 +101,10 @@ void HostView::huge_pages(uint64_t wanted_bytes, bool ordinary_works, Section* s
   section->missing("huge pages", text + ": without an IOMMU a network card reaches no other memory", fix);
 }
 
-std::string HostView::driver(const std::string& pci) const {
-  std::error_code error;
-  return fs::read_symlink(root_ + "/sys/bus/pci/devices/" + pci + "/driver", error).filename().string();
-}
-
 std::string HostView::cards() const {
   std::string text;
-  for (const std::string& pci : names("/sys/bus/pci/devices")) {
-    if (line("/sys/bus/pci/devices/" + pci + "/class").rfind(kEthernetClass, 0) != 0) continue;
-    const std::string by = driver(pci);
+  for (const std::string& pci : card_addresses(root_ + "/sys")) {
+    const std::string by = card_driver(pci, root_ + "/sys");
     text += fmt::format("{}{} ({})", text.empty() ? "" : ", ", pci, by.empty() ? "no driver" : "driver " + by);
   }
   return text.empty() ? "no network card on PCI" : text;
@@ -124,14 +112,14 @@ std::string HostView::cards() const {
 
 bool HostView::card(const std::string& pci, Section* section) const {
   const std::string folder = "/sys/bus/pci/devices/" + pci;
-  const std::string by = driver(pci);
+  const std::string by = card_driver(pci, root_ + "/sys");
   if (line(folder + "/class").empty()) {
     section->missing("device", fmt::format("no PCI device {} here; there are: {}", pci, cards()),
                      "correct the setting device (lspci -D | grep Ethernet)");
-  } else if (among(kSharedDrivers, by)) {
+  } else if (is_beside_kernel(by)) {
     section->ok("device", pci + ", driver " + by + ", shared with the kernel");
     return true;
-  } else if (among(kHandedOver, by)) {
+  } else if (is_for_dpdk(by)) {
     section->ok("device", pci + ", driver " + by);
     return by == "vfio-pci" && vfio(pci, section);
   } else {

@@ -31,7 +31,6 @@ class HostView {
  private:
   std::string line(const std::string& path) const;  // the first of a file; "" if there is none
   uint64_t number(const std::string& path) const;
-  std::string driver(const std::string& pci) const;
   std::vector<std::string> names(const std::string& folder) const;  // sorted
   bool vfio(const std::string& pci, Section* section) const;
 
