@@ -43,8 +43,7 @@ constexpr Agreement kAgreements[] = {
 }  // namespace
 
 Membership::Membership(Config config) : config_(std::move(config)) {
-  GATUN_CHECK(config_.jobs_max >= 1 && config_.jobs_max <= kJobsMax && config_.random);
-  // Every index circulates, not only jobs_max of them: the more there are, the longer each rests.
+  GATUN_CHECK(config_.random);
   for (uint32_t index = 0; index < kJobsMax; ++index) free_indices_.push_back(index);
 }
 
@@ -132,8 +131,8 @@ void Membership::on_join(ConnId id, Connection& connection, const Join& join, Ti
               job->members[join.rank]->text() + "; give each process its own rank, or set another job name";
     }
   }
-  if (error.empty() && !job && (names_.size() >= config_.jobs_max || free_indices_.empty())) {
-    error = "the switch already serves its maximum of " + std::to_string(config_.jobs_max) + " jobs; raise its setting jobs";
+  if (error.empty() && !job && free_indices_.empty()) {
+    error = "the switch already has " + std::to_string(kJobsMax) + " jobs that run or wait for their ranks";
   }
   if (!error.empty()) {
     if (job && job->state == Job::kJoining) {

@@ -74,7 +74,6 @@ class Membership {
  public:
   struct Config {
     SwitchFacts facts;
-    uint32_t jobs_max = 64;
     uint32_t connections_max = 4096;
     uint32_t trees_max = 16;                   // of one job
     TimeNs join_timeout_max = 3600 * kSecond;  // ranks give their own; this bounds it

@@ -38,8 +38,8 @@ struct Frozen {
   bool operator==(const Frozen&) const = default;
 };
 
-struct Abort {  // I give up for all of us
-  std::string text;
+struct Abort {       // I give up for all of us, or pass on that another does
+  std::string text;  // names who: "rank 2 (host b, pid 77) gave up: ..."
   bool timed_out = false;
   bool lost = false;  // because another rank is lost
   bool operator==(const Abort&) const = default;

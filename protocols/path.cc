@@ -35,9 +35,7 @@ void PathAgreement::on_message(uint32_t from, const mesh_wire::Message& message)
   if (const auto* leave = std::get_if<mesh_wire::Leave>(&message)) return on_leave(from, *leave);
   if (std::holds_alternative<mesh_wire::KeepAlive>(message)) return;  // for whoever carries the messages
   const auto& abort = std::get<mesh_wire::Abort>(message);
-  if (abort.lost) return fail(Code::kRankLost, abort.text);
-  const char* how = abort.timed_out ? " gave up: " : " aborted the job: ";
-  fail(abort.timed_out ? Code::kTimeout : Code::kAborted, peers_[from].name + how + abort.text);
+  fail(abort.lost ? Code::kRankLost : abort.timed_out ? Code::kTimeout : Code::kAborted, abort.text);
 }
 
 void PathAgreement::on_announce(uint32_t from, const mesh_wire::Announce& announce) {

@@ -14,7 +14,8 @@ namespace gatun {
 namespace {
 
 constexpr uint32_t kPayloadBytesMax = 1 << 20;  // of one packet; 24 bits of elements in the header would allow more
-constexpr TimeNs kDurationMax = 30 * 24 * 3600 * kSecond;
+constexpr TimeNs kDurationMax = 720 * 3600 * kSecond;
+constexpr uint64_t kMemoryBytesMax = uint64_t{1} << 44;
 
 bool parse_time(std::string_view text, TimeNs min, TimeNs* out) {
   TimeNs value = 0;
@@ -53,7 +54,7 @@ bool parse_payload(std::string_view text, SettingValues* values) {
 
 bool parse_memory(std::string_view text, SettingValues* values) {
   uint64_t bytes = 0;
-  if (!parse_bytes(text, &bytes) || bytes < (16 << 20)) return false;
+  if (!parse_bytes(text, &bytes) || bytes < (16 << 20) || bytes > kMemoryBytesMax) return false;
   values->memory_bytes = bytes;
   return true;
 }
@@ -111,24 +112,26 @@ constexpr Settings::Row kTable[] = {
      }},
     {"rendezvous", "127.0.0.1:7119", "host:port of rank 0", "where ranks meet that find no switch and were given no store",
      parse_rendezvous},
-    {"detect", "500ms", "a time such as 500ms, at least 10ms",
+    {"detect", "500ms", "a time such as 500ms, from 10ms to 720h",
      "a switch that answers nothing for this long is taken for dead",
      [](Text t, Values* v) { return parse_time(t, 10 * kMs, &v->detect); }},
     {"trees", "1", "a number from 1 to 16", "aggregation trees of the job",
      [](Text t, Values* v) { return parse_number(t, 1, kTreesMax, &v->trees); }},
     {"window", "auto", "a power of two from 2 to 4096, or auto", "chunks in flight per tree", parse_window},
     {"payload", "auto", "a multiple of 64 from 64 to 1M, or auto", "most payload bytes of one packet", parse_payload},
-    {"timeout", "300s", "a time such as 30s or 500ms, at least 1ms", "deadline of one operation",
+    {"timeout", "300s", "a time such as 30s or 500ms, from 1ms to 720h", "deadline of one operation",
      [](Text t, Values* v) { return parse_time(t, kMs, &v->timeout); }},
-    {"join_timeout", "60s", "a time such as 30s or 500ms, at least 1ms", "deadline for all ranks to have joined",
+    {"join_timeout", "60s", "a time such as 30s or 500ms, from 1ms to 720h", "deadline for all ranks to have joined",
      [](Text t, Values* v) { return parse_time(t, kMs, &v->join_timeout); }},
-    {"keepalive", "30s", "a time such as 30s or 500ms, at least 30ms",
+    {"keepalive", "30s", "a time such as 30s or 500ms, from 30ms to 720h",
      "a rank or switch that is silent for this long is lost",
      [](Text t, Values* v) { return parse_time(t, 30 * kMs, &v->keepalive); }},
-    {"stall_warning", "10s", "a time such as 10s, or 0 for never",
+    {"stall_warning", "10s", "a time such as 10s, from 1ms to 720h, or 0 for never",
      "warn when an operation has waited this long for other ranks",
-     [](Text t, Values* v) { return parse_time(t, 0, &v->stall_warning); }},
-    {"memory", "256M", "a size such as 256M, at least 16M",
+     [](Text t, Values* v) {
+       return parse_time(t, t == "0" ? 0 : kMs, &v->stall_warning);
+     }},
+    {"memory", "256M", "a size such as 256M, from 16M to 16384G",
      "gatund: memory for all jobs; received packets may take as much again", parse_memory},
     {"jobs", "64", "a number from 1 to 1024", "gatund: jobs at the same time",
      [](Text t, Values* v) { return parse_number(t, 1, 1024, &v->jobs); }},
@@ -141,7 +144,7 @@ constexpr Settings::Row kTable[] = {
        v->busy_poll = spin;
        return true;
      }},
-    {"rto_min", "20ms", "a time such as 20ms, at least 10us", "least time after which a lost packet is sent again",
+    {"rto_min", "20ms", "a time such as 20ms, from 10us to 720h", "least time after which a lost packet is sent again",
      [](Text t, Values* v) { return parse_time(t, 10 * kUs, &v->rto_min); }},
     {"metrics", "127.0.0.1:7118", "host:port, or off", "gatund: where http serves /metrics (Prometheus) and /health",
      parse_metrics},

@@ -72,7 +72,8 @@ Status connect_error(const std::string& address, const Endpoint& endpoint, int e
   if (error == ETIMEDOUT) {
     return {Code::kSwitchLost, "no answer from " + where + " within " + format_duration(std::max(waited / kMs * kMs, kMs)) +
                                    ": check GATUN_ADDRESS, and that no firewall drops TCP port " +
-                                   std::to_string(endpoint.port())};
+                                   std::to_string(endpoint.port()) +
+                                   (waited < kSecond ? ", or set a longer GATUN_JOIN_TIMEOUT" : "")};
   }
   return {Code::kSwitchLost,
           std::string(system_error("connect to gatund at " + where, error).message()) + "; check GATUN_ADDRESS"};

@@ -265,17 +265,14 @@ void Lane::wake() {
   }
 }
 
-void Lane::fail(Status status) {
-  Lock lock(mutex_);
-  fail(lock, std::move(status));
-}
-
-void Lane::fail(Lock&, Status status) {
+// own: this rank's decision (" gave up: "); else the word of another, or of the controller, which is passed on as it came.
+void Lane::fail(Lock&, Status status, const char* own) {
   if (!failure_.ok()) return;
   failure_ = std::move(status);
   if (ring_) {
+    const std::string who = *own ? ring_->mesh().card(config_.rank).text(config_.rank) + own : "";
     // Others may wait for this rank while nothing is wrong with them.
-    tell_all(mesh_wire::Abort{.text = failure_.message(),
+    tell_all(mesh_wire::Abort{.text = who + failure_.message(),
                               .timed_out = failure_.code() == Code::kTimeout,
                               .lost = failure_.code() == Code::kRankLost});
     ring_->interrupt(failure_);
@@ -293,7 +290,7 @@ Status Lane::failure() const {
 void Lane::give_up_job(const std::string& reason) {
   Lock lock(mutex_);
   if (path_) path_->send(control::Abort{.text = reason});
-  fail(lock, {Code::kAborted, reason});
+  fail(lock, {Code::kAborted, reason}, " aborted the job: ");
 }
 
 void Lane::leave() {

@@ -83,10 +83,9 @@ class Lane final : private SwitchPath::Events, private Mesh::Events {
   // This thread is inside a done function, and what it waited for there would wait for it.
   static bool in_done();
 
-  // Any thread. Everything pending and everything later ends with this status; only the first call counts.
-  void fail(Status status);
+  // Any thread. Not ok: everything pending and everything later ends with it.
   Status failure() const;
-  // fail(), and tells the other ranks.
+  // Fails, and tells the other ranks; only the first call counts.
   void give_up_job(const std::string& reason);
   // Tells them that this rank leaves in order. Nothing may follow but destruction.
   void leave();
@@ -111,6 +110,7 @@ class Lane final : private SwitchPath::Events, private Mesh::Events {
 
  private:
   using Lock = std::unique_lock<std::mutex>;
+  static constexpr const char* kGaveUp = " gave up: ";
   struct Note {
     uint32_t op = 0;
     std::string text;
@@ -142,7 +142,8 @@ class Lane final : private SwitchPath::Events, private Mesh::Events {
   void finish(std::span<Request* const> requests);
   void end_everything(const Status& failure);
   void check_deadlines(TimeNs now);
-  TimeNs check(Request* request, TimeNs now);
+  TimeNs check(Request* request, bool oldest, TimeNs now);
+  bool may_warn(Request* request, uint64_t culprits, TimeNs now);
   void ask_of(uint32_t op, uint64_t missing_ranks);
   void time_out(const Request& request, TimeNs now);
   void check_left();
@@ -154,7 +155,7 @@ class Lane final : private SwitchPath::Events, private Mesh::Events {
   void wake();
   void suspect(Lock& lock, const std::string& why);
   void take_turns_off(Lock& lock);
-  void fail(Lock& lock, Status status);
+  void fail(Lock& lock, Status status, const char* own = "");
   void check_silence(TimeNs now);
 
   // Off the switch: the background thread, with the token (lane_ring.cc). Those with a lock hold it.
@@ -236,6 +237,8 @@ class Lane final : private SwitchPath::Events, private Mesh::Events {
   uint32_t next_ordinal_ = 0;      // of the communicator's operations
   uint32_t first_ordinal_ = 0;     // of the switch epoch; changed under the mutex
   TimeNs next_check_ = kNever;
+  uint64_t warned_of_ = 0;         // the ranks that the latest stall warning named
+  TimeNs warned_at_ = -kNever;
   bool failed_ = false;
 };
 

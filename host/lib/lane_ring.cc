@@ -268,7 +268,7 @@ void Lane::fail_late(Lock& lock, std::string text) {
   if (agreement_->state() == State::kFailed) return fail(lock, agreement_->status());  // another was first
   if (text.empty()) text = ring_asked_sentence(announced_, asked_by_);
   if (silent) text += "; " + names_of(silent) + (std::has_single_bit(silent) ? " does" : " do") + " not answer";
-  fail(lock, {Code::kTimeout, text});
+  fail(lock, {Code::kTimeout, text}, kGaveUp);
 }
 
 // The ring cannot go on. If a rank is behind it, its own word, or the end of its connection, says more than a broken stream.
@@ -302,9 +302,8 @@ void Lane::check_off_switch(Lock& lock) {
   const Request* late = nullptr;
   const auto look = [&](Request* request) {
     if (now >= request->deadline && !late) late = request;
-    if (now >= request->warn_at) {
+    if (now >= request->warn_at && may_warn(request, agreement_->missing(), now)) {
       log_->warn("%s", ring_stall_sentence(*request, awaited(), now).c_str());
-      request->warn_at = kNever;
     }
     next_check_ = std::min({next_check_, request->deadline, request->warn_at});
   };

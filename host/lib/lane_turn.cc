@@ -10,6 +10,8 @@ namespace {
 
 constexpr TimeNs kMismatchWait = 2 * kSecond;  // for the controller's sentence about a refused operation
 constexpr uint32_t kSettleBatch = 64;
+constexpr TimeNs kBehind = 50 * kMs;       // an operation behind the oldest looks again whether it is the oldest
+constexpr TimeNs kWarnAgain = 10 * kSecond;
 
 thread_local bool calling_back = false;
 
@@ -132,8 +134,9 @@ void Lane::finish(std::span<Request* const> requests) {
 void Lane::check_deadlines(TimeNs now) {
   next_check_ = kNever;
   const Request* late = nullptr;
+  bool oldest = true;
   path_->datapath().for_each_live([&](Request* request) {
-    next_check_ = std::min(next_check_, check(request, now));
+    next_check_ = std::min(next_check_, check(request, std::exchange(oldest, false), now));
     if (now >= request->deadline && !late) late = request;
   });
   {
@@ -182,28 +185,45 @@ void Lane::check_silence(TimeNs now) {
   suspect(lock, "no answer from the switch at " + path_->facts().address + " for " + format_duration(config_.detect));
 }
 
-// Asks and warns about a slow operation when its time has come; when to look again.
-TimeNs Lane::check(Request* request, TimeNs now) {
+// Asks and warns about a slow operation when its time has come; when to look again. Those behind the oldest wait for it and
+// look again later: the controller answers a rank's latest question only.
+TimeNs Lane::check(Request* request, bool oldest, TimeNs now) {
   const bool ask = now >= request->ask_at, warn = now >= request->warn_at;
   if (ask || warn) {
     const Datapath::Stall stall = path_->datapath().stall(*request);
-    if (stall.missing) ask_of(request->number, stall.missing);
-    if (warn) log_->warn("%s", stall_sentence(*request, stall, path_->facts().address, now).c_str());
-    if (ask) request->ask_at = kNever;
-    if (warn) request->warn_at = kNever;
+    if (stall.missing && oldest) ask_of(request->number, stall.missing);
+    if (warn && may_warn(request, stall.missing, now)) {
+      log_->warn("%s", stall_sentence(*request, stall, path_->facts().address, now).c_str());
+    }
+    if (ask) request->ask_at = oldest ? kNever : now + kBehind;
   }
   return std::min({request->ask_at, request->warn_at, request->deadline});
+}
+
+// One stall is one warning, however many operations it holds up: about the same ranks the next one has its time later.
+bool Lane::may_warn(Request* request, uint64_t culprits, TimeNs now) {
+  const bool again = culprits == warned_of_ && now < warned_at_ + kWarnAgain;
+  request->warn_at = again ? warned_at_ + kWarnAgain : kNever;
+  if (again) return false;
+  warned_of_ = culprits;
+  warned_at_ = now;
+  return true;
 }
 
 void Lane::time_out(const Request& request, TimeNs now) {
   std::string known;
   {
     const Lock lock(mutex_);
-    if (stall_text_.op == request.number) known = stall_text_.text;
+    path_->datapath().for_each_live([&](const Request* live) {
+      if (live->number == stall_text_.op) known = stall_text_.text;  // else it is of a stall that is over
+    });
   }
   const Datapath::Stall stall = path_->datapath().stall(request);
   const Status status(Code::kTimeout, timeout_sentence(request, stall, path_->facts().address, known, now));
-  fail(status);
+  {
+    Lock lock(mutex_);
+    fail(lock, status, kGaveUp);
+  }
   path_->send(control::Abort{.text = status.message(), .timed_out = true});
 }
 

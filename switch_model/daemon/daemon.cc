@@ -65,7 +65,6 @@ Status Daemon::open(const Settings& settings) {
     addresses_text_ += (addresses_text_.empty() ? "" : ", ") + endpoint.text();
 
   Membership::Config config;
-  config.jobs_max = settings_.jobs;
   config.trees_max = kTreesMax;
   config.keepalive = settings_.keepalive;
   config.random = random_u64;

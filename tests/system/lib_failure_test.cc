@@ -68,6 +68,40 @@ TEST_CASE("failure__a_rank_that_never_calls_is_named", "[lib][system]") {
   }
 }
 
+// Every operation in flight asks the controller, which answers a rank's latest question only; and each rank tells the
+// others.
+TEST_CASE("failure__the_late_rank_is_named_once_beside_several_in_flight", "[lib][system]") {
+  const LocalSwitch local;
+  std::atomic<int> failed{0};
+  const RankOptions options{.address = local.address(), .timeout_ms = 1500, .fallback = "ring"};
+  run_ranks(4, options, [&](int rank, Comm& comm) {
+    if (rank == 3) {
+      while (failed < 3) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      return std::string();
+    }
+    std::vector<float> data(10'000);
+    std::vector<gatun_request_t> requests(5, nullptr);
+    for (gatun_request_t& request : requests) {
+      const int code =
+          gatun_iallreduce(data.data(), data.data(), data.size(), GATUN_F32, GATUN_SUM, comm, nullptr, &request);
+      if (code) return expect_code(0, code, comm, "start");
+    }
+    std::string wrong;
+    for (gatun_request_t& request : requests) {
+      const int code = gatun_wait(&request, -1);
+      if (wrong.empty()) {
+        wrong = expect(GATUN_TIMEOUT, code, comm,
+                       {"timed out after 1500ms: rank 3 has not contributed to chunk", "waits for rank 3 (",
+                        "which has started only 0 operations, against"});
+      }
+    }
+    ++failed;
+    const std::string error = comm.last_error();
+    if (error.find("gave up: ") != error.rfind("gave up: ")) return "told twice: " + error;
+    return wrong;
+  });
+}
+
 // Connections that idle for several keep-alives stay; one operation too many afterwards ends with both sides' numbers.
 TEST_CASE("failure__after_a_long_idle_the_odd_operation_is_named", "[lib][system]") {
   const LocalSwitch local({.keepalive = 1 * kSecond});

@@ -5,6 +5,7 @@
 #include <catch2/catch.hpp>
 #include <chrono>
 #include <cstdlib>
+#include <optional>
 #include <thread>
 
 #include "host/base/os.h"
@@ -77,4 +78,33 @@ TEST_CASE("join__a_slow_rank_is_named_in_a_warning", "[lib][system]") {
   CHECK(warned);
   CHECK(text.substr(std::min(text.find(warning), text.size())).find("rank 1") != std::string::npos);
   for (const std::string& each : wrong) CHECK(each == "");
+}
+
+// A full switch is none, until there is room.
+TEST_CASE("join__a_full_daemon_is_no_daemon", "[lib][system]") {
+  GatundProcess gatund;
+  gatund.end();
+  gatund.start({"--jobs", "1"});
+  const RankOptions first_options{.address = gatund.address(), .job = "first"};
+  std::optional<Comm> first[2];
+  {
+    std::jthread other([&] { first[1].emplace(2, 1, first_options); });
+    first[0].emplace(2, 0, first_options);
+  }
+  REQUIRE((first[0]->code() == 0 && first[1]->code() == 0));
+  run_ranks(3, {.address = gatund.address(), .fallback = "ring"}, [&](int rank, Comm& comm) {
+    const std::string why = comm.stats().why;
+    if (why.find("its maximum of 1 jobs; raise its setting jobs") == std::string::npos) return "why: " + why;
+    for (uint64_t round = 0;; ++round) {
+      Exercise exercise({.count = 10'000, .salt = round}, rank, 3);
+      if (const int code = exercise.run(comm)) return expect_code(0, code, comm, "run");
+      if (std::string wrong = exercise.verify(); !wrong.empty()) return wrong;
+      if (rank == 0 && round == 3) {
+        for (auto& one : first) one.reset();
+      }
+      int32_t over = comm.stats().why[0] == 0 ? 1 : 0;  // rank 0's word
+      if (const int code = gatun_broadcast(&over, &over, 1, GATUN_I32, 0, comm)) return expect_code(0, code, comm, "word");
+      if (over) return std::string();
+    }
+  });
 }

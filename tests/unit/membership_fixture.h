@@ -18,7 +18,6 @@ struct MembershipFixture {
   static Membership::Config base() {
     Membership::Config config;
     config.facts = {.host_identity = "here", .udp_payload_bytes = 65472, .udp_receive_bytes = 1 << 20, .lanes = 1};
-    config.jobs_max = 4;
     config.connections_max = 200;
     config.keepalive = 3 * kSecond;
     config.first_seq = 100;

@@ -74,6 +74,8 @@ class _Array:
     """Address, type and size of a NumPy array or a PyTorch tensor, which must be contiguous and in host memory."""
 
     def __init__(self, array, writes):
+        if not (hasattr(array, "dtype") and (hasattr(array, "data_ptr") or hasattr(array, "ctypes"))):
+            raise TypeError(f"gatun: a NumPy array or a PyTorch tensor is needed, not {type(array).__name__}")
         self.array = array  # kept alive
         kind = str(array.dtype).replace("torch.", "")
         if hasattr(array, "data_ptr"):
