@@ -19,7 +19,7 @@ Result<std::unique_ptr<BufferPool>> BufferPool::make(uint32_t count, size_t buff
   void* memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED) {
     return Status(Code::kSystem, "cannot reserve " + std::to_string(bytes >> 20) + " MiB for " + std::to_string(count) +
-                                     " receive buffers: " + std::strerror(errno) + "; lower the number of buffers");
+                                     " receive buffers: " + std::strerror(errno) + "; give it more (ulimit -v), or lower the setting memory");
   }
   return std::unique_ptr<BufferPool>(new BufferPool(static_cast<std::byte*>(memory), bytes, stride, count));
 }
