@@ -1,5 +1,5 @@
-// Flows: DCTCP between hosts, counted in packets. Each packet is acknowledged by the first that is missing, with an echo of
-// its mark; three repeated acknowledgements or a timeout repeat a packet (NewReno).
+// Flows: DCTCP or TCP between hosts, counted in packets. Each packet is acknowledged by the first that is missing, with an
+// echo of its mark; three repeated acknowledgements or a timeout repeat a packet (NewReno).
 //
 // The window is the product's CongestionWindow, which is DCTCP's law, and the timer its RttEstimator, so a flow and a job
 // differ only in who acknowledges. A flow may send up to its limit: all of a short flow, what is there so far of a ring's.
@@ -19,6 +19,7 @@ class Flows {
   struct Config {
     uint32_t mtu = 1500;
     TimeNs rto_min = 2 * kMs;
+    bool ecn = true;               // false: plain TCP (NewReno), which fills the buffers
     uint32_t window_initial = 10;  // RFC 6928
     uint64_t seed = 1;
   };

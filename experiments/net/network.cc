@@ -75,7 +75,7 @@ void Network::send(uint32_t port_index, uint32_t index) {
   }
   ++port.packets;
   port.bytes += p.wire_bytes;
-  if (backlog > port.mark_over && p.kind != PacketKind::kAck) {
+  if (backlog > port.mark_over && p.markable) {
     p.congested = true;
     ++port.marks;
   }

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
+#include <map>
 
 namespace gatun::net {
 namespace {
@@ -25,6 +26,7 @@ struct Choice {
 constexpr Choice<Reduction> kReductions[] = {{"trees", Reduction::kTrees}, {"ring", Reduction::kRing}};
 constexpr Choice<Trees::Roots> kRoots[] = {{"turn", Trees::Roots::kInTurn}, {"hash", Trees::Roots::kByHash}};
 constexpr Choice<RingOrder> kRingOrders[] = {{"leaf", RingOrder::kByLeaf}, {"rank", RingOrder::kByRank}};
+constexpr Choice<bool> kFlowLaws[] = {{"dctcp", true}, {"tcp", false}};
 constexpr Choice<Placement> kPlacements[] = {
     {"spread", Placement::kSpread}, {"packed", Placement::kPacked}, {"random", Placement::kRandom}};
 
@@ -93,7 +95,9 @@ void add_job_flags(CLI::App& app, Scenario& s, Texts& texts) {
   app.add_option("--trees", s.trees, "Of a job, 1 to 16; chunks take them in turn")->capture_default_str();
   add_choice(app, "--roots", kRoots, &s.roots,
              "turn: spines in turn; hash: the first by the job's hash (with --trees 1: ECMP)");
-  app.add_option("--window", s.window, "Chunks of a tree in flight at most, a power of two")->capture_default_str();
+  app.add_option("--window", s.window, "Chunks of a tree in flight at most, a power of two; auto: as the path holds twice")
+      ->transform(CLI::Transformer(std::map<std::string, uint32_t>{{"auto", kWindowOfPath}}))
+      ->capture_default_str();
   app.add_flag("!--no-cc", s.congestion_control, "The window stands at its limit");
   add_choice(app, "--ring-order", kRingOrders, &s.ring_order,
              "leaf: neighbours share leaves where they can; rank: by number");
@@ -102,7 +106,8 @@ void add_job_flags(CLI::App& app, Scenario& s, Texts& texts) {
 void add_flow_flags(CLI::App& app, Options& options, Texts& texts) {
   Scenario& s = options.scenario;
   app.add_option("--load", s.load, "Of short flows, as a share of the hosts' links")->capture_default_str();
-  app.add_option("--sizes", s.sizes, "Of short flows: web-search, data-mining or hadoop")->capture_default_str();
+  app.add_option("--sizes", s.sizes, "Of short flows: web-search, data-mining, hadoop or storage")->capture_default_str();
+  add_choice(app, "--flows", kFlowLaws, &s.ecn, "Of short flows and rings: dctcp, or tcp (NewReno, without ECN)");
   app.add_option("--time", texts.time_ms, "Short flows arrive, and jobs go on, for at least so many ms")
       ->check(CLI::Range(0.0, 1e6));
   app.add_option("--seed", s.seed)->capture_default_str();

@@ -32,6 +32,7 @@ struct Packet {
   uint32_t wire_bytes = 0;
   PacketKind kind = PacketKind::kTree;
   bool congested = false;
+  bool markable = true;  // its sender understands marks (ECN)
   union {
     Header header = {};
     Segment segment;

@@ -49,6 +49,7 @@ Json json_of(const Scenario& s) {
           {"congestion_control", s.congestion_control},
           {"scale", s.scale},
           {"iterations", s.iterations},
+          {"flows", s.ecn ? "dctcp" : "tcp"},
           {"sizes", s.sizes},
           {"load", s.load},
           {"seed", s.seed}};
@@ -78,6 +79,7 @@ Json json_of(const Report& r) {
           {"chunks_marked", r.chunks_marked},
           {"queue_bytes", {{"mean", r.queue_mean}, {"p99", r.queue_p99}, {"max", r.queue_max}}},
           {"imbalance", r.imbalance},
+          {"arrivals_ms", to_ms(r.arrivals_end)},
           {"simulated_ms", to_ms(r.end)},
           {"events", r.events},
           {"events_per_s", r.events_per_s()},

@@ -13,6 +13,9 @@
 namespace gatun::net {
 
 enum class Reduction : uint8_t { kTrees, kRing };
+// As a window: what the path holds twice, over the trees of a job.
+inline constexpr uint32_t kWindowOfPath = 0;
+
 enum class RingOrder : uint8_t { kByLeaf, kByRank };
 
 struct JobKind {
@@ -41,6 +44,7 @@ struct Scenario {
 
   std::string sizes = "web-search";
   double load = 0;
+  bool ecn = true;  // of short flows and rings: DCTCP; false: TCP
   TimePs time = 0;  // short flows arrive, and jobs go on, at least as long
 
   uint64_t seed = 1;

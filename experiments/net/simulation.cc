@@ -25,7 +25,7 @@ Status check(const Scenario& s) {
                    std::to_string(s.mtu));
   }
   if (s.trees < 1 || s.trees > kTreesMax) return invalid("a job has 1 to " + std::to_string(kTreesMax) + " trees");
-  if (s.window < 1 || !std::has_single_bit(s.window) || s.window > kWindowMax) {
+  if (s.window != kWindowOfPath && (!std::has_single_bit(s.window) || s.window > kWindowMax)) {
     return invalid("a window is a power of two up to " + std::to_string(kWindowMax) + ", not " + std::to_string(s.window));
   }
   if (s.jobs.empty() && s.load <= 0) return invalid("there is nothing to simulate: give --job, or --load for short flows");
@@ -64,6 +64,25 @@ Result<std::vector<JobSpec>> place_jobs(const Scenario& s, const Topology& topol
   return jobs;
 }
 
+// The power of two nearest to its share of twice what the longest way to a root and back holds. As much again as the path
+// holds stands in queues at most, and one job's windows keep its links busy.
+uint32_t window_of_path(const Scenario& s, const Topology& topology, const std::vector<JobSpec>& jobs) {
+  const uint64_t packet_bytes = s.mtu + kFrameBytes;
+  uint64_t packets = 1;
+  for (const JobSpec& job : jobs) {
+    const uint32_t root = Trees::roots(topology, job.hosts).front();
+    for (const uint32_t host : job.hosts) {
+      const Link& link = topology.links()[topology.nic(host) / 2];
+      const auto takes = static_cast<TimePs>(packet_bytes * ps_per_byte(link.gbps));
+      const TimePs way = (topology.hops(topology.leaf(host), root) + 1) * (link.delay + takes);
+      packets = std::max(packets, static_cast<uint64_t>(2 * way / takes));
+    }
+  }
+  uint32_t window = 1;
+  while (window < kWindowMax && uint64_t{window} * window * 2 * s.trees * s.trees < 4 * packets * packets) window *= 2;
+  return window;
+}
+
 Times summary(std::vector<TimePs> times) {
   if (times.empty()) return {};
   std::sort(times.begin(), times.end());
@@ -86,8 +105,10 @@ Result<std::unique_ptr<Simulation>> Simulation::make(const Scenario& scenario) {
   if (topology->hosts() < 2 && scenario.load > 0) return invalid("short flows need two hosts or more");
   Result<std::vector<JobSpec>> jobs = place_jobs(scenario, topology.value());
   if (!jobs.ok()) return jobs.status();
+  Scenario resolved = scenario;
+  if (scenario.window == kWindowOfPath) resolved.window = window_of_path(scenario, topology.value(), jobs.value());
   std::unique_ptr<Simulation> simulation(
-      new Simulation(scenario, std::move(topology.value()), *sizes, std::move(jobs.value())));
+      new Simulation(resolved, std::move(topology.value()), *sizes, std::move(jobs.value())));
   if (Status status = simulation->add_jobs(); !status.ok()) return status;
   return simulation;
 }
@@ -96,7 +117,7 @@ Simulation::Simulation(const Scenario& s, Topology topology, const Sizes& sizes,
     : scenario_(s),
       topology_(std::move(topology)),
       network_(topology_, s.limits),
-      flows_(network_, {.mtu = s.mtu, .rto_min = s.rto_min, .seed = s.seed}),
+      flows_(network_, {.mtu = s.mtu, .rto_min = s.rto_min, .ecn = s.ecn, .seed = s.seed}),
       trees_(network_),
       workers_(network_, {.mtu = s.mtu,
                           .trees = s.trees,

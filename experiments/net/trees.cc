@@ -155,6 +155,7 @@ void Trees::send(uint32_t port, uint32_t target, const Header& header, uint32_t 
   Packet& packet = network_.packet(made);
   packet.kind = PacketKind::kTree;
   packet.congested = false;
+  packet.markable = true;
   packet.target = target;
   packet.wire_bytes = wire_bytes;
   packet.header = header;

@@ -14,7 +14,8 @@ constexpr Model kModels[] = {
     {"bert-large", 335'141'888, 600}, {"gpt2", 124'439'808, 300},
 };
 
-// DCTCP (SIGCOMM 2010), VL2 (SIGCOMM 2009), and Facebook's Hadoop cluster (SIGCOMM 2015), as published with HPCC and PIAS.
+// DCTCP (SIGCOMM 2010), VL2 (SIGCOMM 2009), Facebook's Hadoop cluster (SIGCOMM 2015) and Alibaba's storage (2019), as
+// published with HPCC and PIAS.
 // clang-format off
 constexpr SizePoint kWebSearch[] = {
     {0, 0}, {10'000, 15'000}, {20'000, 20'000}, {30'000, 30'000}, {50'000, 40'000}, {80'000, 53'000}, {200'000, 60'000},
@@ -26,8 +27,12 @@ constexpr SizePoint kHadoop[] = {
     {0, 0}, {100, 1'000}, {200, 2'000}, {300, 5'000}, {350, 15'000}, {400, 20'000}, {500, 30'000}, {600, 40'000},
     {700, 50'000}, {1'000, 60'000}, {2'000, 67'000}, {7'000, 70'000}, {30'000, 72'000}, {50'000, 82'000}, {80'000, 87'000},
     {120'000, 90'000}, {300'000, 95'000}, {1'000'000, 97'500}, {2'000'000, 99'000}, {10'000'000, 100'000}};
+constexpr SizePoint kStorage[] = {
+    {0, 0}, {4'000, 22'930}, {8'000, 69'210}, {16'000, 80'610}, {32'000, 90'470}, {64'000, 93'530}, {128'000, 96'770},
+    {256'000, 97'530}, {2'000'000, 100'000}};
 // clang-format on
-constexpr Sizes kSizes[] = {{"web-search", kWebSearch}, {"data-mining", kDataMining}, {"hadoop", kHadoop}};
+constexpr Sizes kSizes[] = {
+    {"web-search", kWebSearch}, {"data-mining", kDataMining}, {"hadoop", kHadoop}, {"storage", kStorage}};
 
 constexpr uint64_t kAll = 100'000;
 

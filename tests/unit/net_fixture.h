@@ -15,9 +15,19 @@ inline Topology make_star(uint32_t hosts, uint32_t gbps) {
   return std::move(Topology::make(hosts, 1, std::move(links)).value());
 }
 
+// Jain's index: 1 when all shares are equal.
+inline double jain(const std::vector<uint64_t>& shares) {
+  double sum = 0, squares = 0;
+  for (const uint64_t share : shares) {
+    sum += static_cast<double>(share);
+    squares += static_cast<double>(share) * static_cast<double>(share);
+  }
+  return sum * sum / (static_cast<double>(shares.size()) * squares);
+}
+
 struct Star {
-  Star(uint32_t hosts, uint32_t gbps, const QueueLimits& limits = {})
-      : topology(make_star(hosts, gbps)), network(topology, limits), flows(network, {}) {}
+  Star(uint32_t hosts, uint32_t gbps, const QueueLimits& limits = {}, const Flows::Config& config = {})
+      : topology(make_star(hosts, gbps)), network(topology, limits), flows(network, config) {}
 
   // Until nothing is left to do, or until then.
   void run(TimePs until = INT64_MAX) {

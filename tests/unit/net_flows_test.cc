@@ -11,15 +11,6 @@ namespace {
 
 constexpr double kFullFrame = 1500 + kFrameBytes;
 
-double jain(const std::vector<uint64_t>& shares) {
-  double sum = 0, squares = 0;
-  for (const uint64_t s : shares) {
-    sum += static_cast<double>(s);
-    squares += static_cast<double>(s) * static_cast<double>(s);
-  }
-  return sum * sum / (static_cast<double>(shares.size()) * squares);
-}
-
 void check_conserved(const Star& star) {
   CHECK(star.flows.active() == 0);
   CHECK(star.network.sent() == star.network.arrived() + star.network.lost());
@@ -62,6 +53,15 @@ TEST_CASE("connect__two_flows_share_a_link_evenly_and_keep_its_queue_short", "[n
   CHECK(jain(star.received) > 0.97);
   CHECK(star.network.queue_bytes().quantile(0.99) < 2 * 65 * 1500);
   CHECK(star.network.lost() == 0);
+}
+
+TEST_CASE("connect__plain_tcp_fills_the_buffer_and_no_switch_marks_it", "[net]") {
+  Star star(3, 10, {}, {.ecn = false});
+  for (uint32_t from = 0; from < 2; ++from) star.flows.allow(star.flows.connect(from, 2, 0), UINT32_MAX);
+  star.run(200 * kPsPerMs);
+  CHECK(star.network.queue_bytes().quantile(0.99) > 3 * 65 * 1500);
+  CHECK(star.network.lost() > 0);
+  for (const Network::Port& port : star.network.ports()) CHECK(port.marks == 0);
 }
 
 TEST_CASE("connect__sends_no_more_than_is_allowed", "[net]") {

@@ -13,6 +13,7 @@ uint32_t make(Network& network, uint32_t bytes, PacketKind kind = PacketKind::kS
   network.packet(index) = {};
   network.packet(index).wire_bytes = bytes;
   network.packet(index).kind = kind;
+  network.packet(index).markable = kind != PacketKind::kAck;
   return index;
 }
 

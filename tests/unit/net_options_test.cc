@@ -17,8 +17,9 @@ int parse_words(std::vector<std::string> words, Options* options) {
 
 TEST_CASE("parse__jobs_rates_and_times", "[net]") {
   Options options;
-  REQUIRE(parse_words({"--job", "vgg16:8:50", "--job", "resnet50:4", "--compute", "0.5", "--rate", "100", "--delay", "0.5",
-                       "--mark", "300", "--no-cc", "--reduction", "ring", "--compare", "--seed", "9"},
+  REQUIRE(parse_words({"--job",   "vgg16:8:50", "--job",    "resnet50:4", "--compute", "0.5",         "--rate", "100",
+                       "--delay", "0.5",        "--mark",   "300",        "--no-cc",   "--reduction", "ring",   "--compare",
+                       "--seed",  "9",          "--window", "auto",       "--flows",   "tcp"},
                       &options) == 0);
   const Scenario& s = options.scenario;
   REQUIRE(s.jobs.size() == 2);
@@ -33,6 +34,8 @@ TEST_CASE("parse__jobs_rates_and_times", "[net]") {
   CHECK_FALSE(s.congestion_control);
   CHECK(s.reduction == Reduction::kRing);
   CHECK(s.seed == 9);
+  CHECK(s.window == kWindowOfPath);
+  CHECK_FALSE(s.ecn);
   CHECK(options.compare);
 }
 

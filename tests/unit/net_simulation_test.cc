@@ -137,6 +137,19 @@ TEST_CASE("simulation__marks_hold_the_queues_and_without_control_they_do_not", "
   CHECK(without.marks > with.marks);
 }
 
+TEST_CASE("simulation__the_window_of_the_path_keeps_a_job_as_fast", "[net]") {
+  for (const uint32_t gbps : {10u, 100u}) {
+    for (const uint32_t trees : {1u, 8u}) {
+      Scenario s = one_job("resnet50", 16, 0.02);
+      s.shape.gbps = s.shape.fabric_gbps = gbps;
+      s.trees = trees;
+      s.window = kWindowOfPath;
+      const double least = link_ms(bytes_of(s), 1440) * 10 / gbps;
+      CHECK(run(s).report.jobs[0].all_reduce_ms < 1.1 * least);
+    }
+  }
+}
+
 TEST_CASE("simulation__one_seed_is_one_run", "[net]") {
   for (const Reduction reduction : {Reduction::kTrees, Reduction::kRing}) {
     Scenario s = one_job("alexnet", 16, 0.001);

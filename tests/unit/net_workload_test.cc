@@ -10,6 +10,7 @@ TEST_CASE("sizes__means_are_the_published_ones", "[net]") {
   CHECK(find_sizes("web-search")->mean() == Approx(1'711'250));
   CHECK(find_sizes("data-mining")->mean() == Approx(12'658'199));
   CHECK(find_sizes("hadoop")->mean() == Approx(120'421).epsilon(0.001));
+  CHECK(find_sizes("storage")->mean() == Approx(40'870).epsilon(0.001));
   CHECK(find_sizes("none") == nullptr);
   CHECK(find_model("vgg16")->parameters == 138'357'544);
   CHECK(find_model("vgg") == nullptr);
