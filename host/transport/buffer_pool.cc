@@ -19,7 +19,8 @@ Result<std::unique_ptr<BufferPool>> BufferPool::make(uint32_t count, size_t buff
   void* memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED) {
     return Status(Code::kSystem, "cannot reserve " + std::to_string(bytes >> 20) + " MiB for " + std::to_string(count) +
-                                     " receive buffers: " + std::strerror(errno) + "; give it more (ulimit -v), or lower the setting memory");
+                                     " receive buffers: " + std::strerror(errno) +
+                                     "; give it more (ulimit -v), or lower the setting memory");
   }
   return std::unique_ptr<BufferPool>(new BufferPool(static_cast<std::byte*>(memory), bytes, stride, count));
 }
@@ -34,9 +35,13 @@ BufferPool::BufferPool(std::byte* memory, size_t mapped_bytes, size_t stride, ui
   for (uint32_t i = 0; i < count; ++i) free_[i] = count - 1 - i;  // the first buffers first
 }
 
-BufferPool::~BufferPool() { ::munmap(memory_, mapped_bytes_); }
+BufferPool::~BufferPool() {
+  ::munmap(memory_, mapped_bytes_);
+}
 
-BufferId BufferPool::take() { return free_count_ == 0 ? kNoBuffer : free_[--free_count_]; }
+BufferId BufferPool::take() {
+  return free_count_ == 0 ? kNoBuffer : free_[--free_count_];
+}
 
 void BufferPool::release(BufferId id) {
   GATUN_CHECK(id < references_.size() && references_[id] > 0);
