@@ -200,13 +200,19 @@ class OnThisHost(Case):
             self.must(said, "udp", "data path", "missing", "did not start in time")
 
     def test_a_switch_that_refuses_such_jobs(self):
+        with daemon_client.Daemon("--transport", "udp") as daemon:
+            said = doctor("--transport", "verbs", GATUN_ADDRESS=f"127.0.0.1:{daemon.port}")
+        self.assertEqual(said.code, 1)
+        self.must(said, "switch", "refusal", "missing", "refuses: ")
+
+    def test_a_switch_that_is_full(self):
         with daemon_client.Daemon("--jobs", "1") as daemon:
             ranks = daemon_client.run_job(daemon, 1)
             said = doctor(GATUN_ADDRESS=f"127.0.0.1:{daemon.port}")
-            self.assertEqual(said.code, 1)
-            self.must(said, "switch", "refusal", "missing", "refuses: ")
             for rank in ranks:
                 rank.close()
+        self.assertEqual(said.code, 1)
+        self.must(said, "udp", "data path", "missing", "its maximum of 1 jobs")
 
     def test_settings(self):
         said = doctor(GATUN_ADDRESS="127.0.0.1:1", GATUN_ADRESS="x")
