@@ -29,8 +29,12 @@ def state_path(lab, name="state.json"):
     return os.path.join(STATE, lab, name)
 
 
+def listdir(folder):
+    return os.listdir(folder) if os.path.isdir(folder) else []
+
+
 def labs():
-    return sorted(os.listdir(STATE)) if os.path.isdir(STATE) else []
+    return sorted(listdir(STATE))
 
 
 def check_id(lab):
@@ -116,10 +120,6 @@ def down(lab):
         with contextlib.suppress(OSError):  # others are there, or it never was
             os.rmdir(folder)
     return bool(found)
-
-
-def listdir(folder):
-    return os.listdir(folder) if os.path.isdir(folder) else []
 
 
 def stop(running):

@@ -109,13 +109,8 @@ class Builder:
             f"link set br0 mtu {mtu} up",
             f"addr add {switch.address}/24 dev br0",
         )
-        settings = ("ip_forward=1", "fib_multipath_hash_policy=1")
-        self.inside(
-            switch.name,
-            "sh",
-            "-c",
-            "; ".join(f"echo {v} > /proc/sys/net/ipv4/{k}" for k, v in (setting.split("=") for setting in settings)),
-        )
+        settings = "cd /proc/sys/net/ipv4 && echo 1 > ip_forward && echo 1 > fib_multipath_hash_policy"
+        self.inside(switch.name, "sh", "-c", settings)
         if any(kind.faulty() for kind in mine):
             self.split_packets(switch.name, "br0")
 

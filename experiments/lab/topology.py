@@ -214,10 +214,10 @@ def read_links(file, hosts, switches):
     file.known(base, KIND_KEYS, "links")
     base = kind_of(base, Kind(), lambda sentence, key: file.bad(sentence, "links", key))
     links = {}
-    for host in hosts:
-        port = switches[[s.name for s in switches].index(host.switch)]
-        ends = (End(host.name, "eth0", host.address), End(host.switch, f"p_{host.name}", port.address))
-        links[frozenset((host.name, host.switch))] = Link(ends, base)
+    for switch in switches:
+        for host in switch.hosts:
+            ends = (End(host.name, "eth0", host.address), End(switch.name, f"p_{host.name}", switch.address))
+            links[frozenset((host.name, switch.name))] = Link(ends, base)
     names = [s.name for s in switches]
     listed = file.tables.get("link", [])
     if not isinstance(listed, list):

@@ -80,7 +80,6 @@ void Flows::send(uint32_t index, uint64_t seq) {
   const uint32_t made = network_.make();
   Packet& packet = network_.packet(made);
   packet.kind = PacketKind::kSegment;
-  packet.congested = false;
   packet.markable = config_.ecn;
   packet.target = flow.to;
   packet.wire_bytes = wire_bytes(flow, seq);
@@ -144,7 +143,7 @@ void Flows::acknowledge(const Flow& flow, const Packet& data) {
   const uint32_t made = network_.make();
   Packet& packet = network_.packet(made);
   packet.kind = PacketKind::kAck;
-  packet.congested = packet.markable = false;
+  packet.markable = false;
   packet.target = flow.from;
   packet.wire_bytes = kAckWireBytes;
   packet.segment = data.segment;

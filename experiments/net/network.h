@@ -56,7 +56,14 @@ class Network {
   bool next(Queue::Event* event);
   uint32_t take_arrival() { return arrival_; }
 
-  uint32_t make() { return pool_.take(); }
+  // A packet without a mark; its sender fills in the rest.
+  uint32_t make() {
+    const uint32_t made = pool_.take();
+    Packet& packet = pool_.at(made);
+    packet.congested = false;
+    packet.markable = true;
+    return made;
+  }
   Packet& packet(uint32_t index) { return pool_.at(index); }
   void free(uint32_t index) { pool_.give_back(index); }
   // The packet is the port's from now on.

@@ -154,8 +154,6 @@ void Trees::send(uint32_t port, uint32_t target, const Header& header, uint32_t 
   const uint32_t made = network_.make();
   Packet& packet = network_.packet(made);
   packet.kind = PacketKind::kTree;
-  packet.congested = false;
-  packet.markable = true;
   packet.target = target;
   packet.wire_bytes = wire_bytes;
   packet.header = header;

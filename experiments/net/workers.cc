@@ -85,8 +85,6 @@ void Workers::send(Rank& rank, const Worker::Chunk& chunk) {
   const uint32_t made = network_.make();
   Packet& packet = network_.packet(made);
   packet.kind = PacketKind::kTree;
-  packet.congested = false;
-  packet.markable = true;
   packet.target = seat.node;
   packet.wire_bytes = elems * kElemBytes + static_cast<uint32_t>(kHeaderBytes) + kUdpBytes + kFrameBytes;
   packet.header = {.type = PacketType::kData,

@@ -143,7 +143,7 @@ class Lane final : private SwitchPath::Events, private Mesh::Events {
   void end_everything(const Status& failure);
   void check_deadlines(TimeNs now);
   TimeNs check(Request* request, bool oldest, TimeNs now);
-  bool may_warn(Request* request, uint64_t culprits, TimeNs now);
+  bool take_warning(Request* request, uint64_t culprits, TimeNs now);
   void ask_of(uint32_t op, uint64_t missing_ranks);
   void time_out(const Request& request, TimeNs now);
   void check_left();

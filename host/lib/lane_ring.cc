@@ -302,7 +302,7 @@ void Lane::check_off_switch(Lock& lock) {
   const Request* late = nullptr;
   const auto look = [&](Request* request) {
     if (now >= request->deadline && !late) late = request;
-    if (now >= request->warn_at && may_warn(request, agreement_->missing(), now)) {
+    if (now >= request->warn_at && take_warning(request, agreement_->missing(), now)) {
       log_->warn("%s", ring_stall_sentence(*request, awaited(), now).c_str());
     }
     next_check_ = std::min({next_check_, request->deadline, request->warn_at});

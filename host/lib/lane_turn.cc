@@ -10,8 +10,8 @@ namespace {
 
 constexpr TimeNs kMismatchWait = 2 * kSecond;  // for the controller's sentence about a refused operation
 constexpr uint32_t kSettleBatch = 64;
-constexpr TimeNs kBehind = 50 * kMs;       // an operation behind the oldest looks again whether it is the oldest
-constexpr TimeNs kWarnAgain = 10 * kSecond;
+constexpr TimeNs kBehind = 50 * kMs;         // an operation behind the oldest looks again whether it is the oldest
+constexpr TimeNs kWarnAgain = 10 * kSecond;  // about the same ranks: a log stays readable
 
 thread_local bool calling_back = false;
 
@@ -192,7 +192,7 @@ TimeNs Lane::check(Request* request, bool oldest, TimeNs now) {
   if (ask || warn) {
     const Datapath::Stall stall = path_->datapath().stall(*request);
     if (stall.missing && oldest) ask_of(request->number, stall.missing);
-    if (warn && may_warn(request, stall.missing, now)) {
+    if (warn && take_warning(request, stall.missing, now)) {
       log_->warn("%s", stall_sentence(*request, stall, path_->facts().address, now).c_str());
     }
     if (ask) request->ask_at = oldest ? kNever : now + kBehind;
@@ -201,7 +201,7 @@ TimeNs Lane::check(Request* request, bool oldest, TimeNs now) {
 }
 
 // One stall is one warning, however many operations it holds up: about the same ranks the next one has its time later.
-bool Lane::may_warn(Request* request, uint64_t culprits, TimeNs now) {
+bool Lane::take_warning(Request* request, uint64_t culprits, TimeNs now) {
   const bool again = culprits == warned_of_ && now < warned_at_ + kWarnAgain;
   request->warn_at = again ? warned_at_ + kWarnAgain : kNever;
   if (again) return false;

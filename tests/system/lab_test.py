@@ -26,7 +26,6 @@ import network  # noqa: E402
 import topology  # noqa: E402
 
 PERF = [os.path.join(BIN, "gatun"), "perf"]
-WHY_NOT = network.missing()
 
 
 def no_marks():
@@ -43,6 +42,10 @@ def no_faults():
     table = 'table netdev t { chain c { type filter hook egress device "lo" priority 0; } }'
     tried = subprocess.run(["unshare", "-n", "nft", table], capture_output=True, text=True)
     return f"this kernel has no egress hook of nftables: {tried.stderr.strip()[:200]}" if tried.returncode else ""
+
+
+WHY_NOT = network.missing()
+NO_MARKS, NO_FAULTS = WHY_NOT or no_marks(), WHY_NOT or no_faults()
 
 
 def lab(*arguments, check=True, **options):
@@ -169,7 +172,7 @@ class Labs(unittest.TestCase):
         self.assertRegex(done.stderr, "there is no host 'h9'")
         self.assertRegex(lab("up", sample("star.toml"), "--id", name, check=False).stderr, f"is up.* gatun lab down {name}")
 
-    @unittest.skipIf(WHY_NOT or no_marks(), "no ECN marks")
+    @unittest.skipIf(NO_MARKS, NO_MARKS)
     def test_marks(self):
         name = self.up("marks", "star.toml", "--set", "rate=50mbit", "--set", "mark=true")
         lab("run", "--id", name, "all", "--", *PERF, "-b", "4M", "-e", "4M", "-n", "1", "-w", "0")
@@ -178,7 +181,7 @@ class Labs(unittest.TestCase):
         metrics = subprocess.run(inside, capture_output=True, text=True, check=True, timeout=30).stdout
         self.assertRegex(metrics, r'gatun_congested_packets_total\{lane="0"\} [1-9]')
 
-    @unittest.skipIf(WHY_NOT or no_faults(), "no faults")
+    @unittest.skipIf(NO_FAULTS, NO_FAULTS)
     def test_faults(self):
         name = self.up("faults", "faulty.toml")
         done = lab("run", "--id", name, "all", "--", *PERF, "-b", "1M", "-e", "1M", "-n", "3")
@@ -213,7 +216,7 @@ class Labs(unittest.TestCase):
             name = own_id(f"killed-{word}")
             self.made.append(name)
             process = subprocess.Popen(
-                [LAB, "up", sample("star.toml"), "--id", name, *([] if no_marks() else ["--set", "mark=true"])],
+                [LAB, "up", sample("star.toml"), "--id", name, *([] if NO_MARKS else ["--set", "mark=true"])],
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
             )
@@ -249,10 +252,7 @@ class Labs(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    if WHY_NOT:
-        print(f"[skipped] Labs: {WHY_NOT}")
-    else:
-        for test, why in (("test_marks", no_marks()), ("test_faults", no_faults())):
-            if why:
-                print(f"[skipped] Labs.{test}: {why}")
+    for tests, why in (("Labs", WHY_NOT), ("Labs.test_marks", NO_MARKS), ("Labs.test_faults", NO_FAULTS)):
+        if why:
+            print(f"[skipped] {tests}: {why}")
     unittest.main()
